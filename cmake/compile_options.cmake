@@ -1,0 +1,14 @@
+# Flags every target of the project shares. No -ffast-math (it would void exact gradients and repeatable bits) and
+# no -march=native: instruction sets are chosen at run time (src/kernels), so one binary runs everywhere.
+add_library(ddl_options INTERFACE)
+target_compile_options(ddl_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -fno-math-errno
+                       $<$<BOOL:${DDL_WERROR}>:-Werror>)
+target_include_directories(ddl_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
+if(DDL_SANITIZE)
+  target_compile_options(ddl_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer -DDDL_DEBUG_CHECKS=1)
+  target_link_options(ddl_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_compile_definitions(ddl_options INTERFACE DDL_DEBUG_CHECKS=1)
+endif()

@@ -1,0 +1,8 @@
+#include "cli/commands.h"
+
+namespace ddl {
+
+// In the order a person meets them; this is also the order of the help.
+void add_all_commands(CLI::App& app) { add_bench_command(app); }
+
+}  // namespace ddl

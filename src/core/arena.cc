@@ -1,0 +1,61 @@
+#include "core/arena.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+namespace ddl {
+
+void Arena::Free::operator()(void* p) const { std::free(p); }
+
+Arena::Arena(std::size_t capacity_bytes, bool owning) : capacity_bytes_(capacity_bytes), owning_(owning) {
+  if (!owning || capacity_bytes == 0) return;
+  capacity_bytes_ = (capacity_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignBytes, capacity_bytes_)));
+  if (!memory_)
+    throw UserError("not enough memory: {} could not be allocated", format_bytes(capacity_bytes_));
+  std::memset(memory_.get(), 0, capacity_bytes_);
+}
+
+void* Arena::take_bytes(std::string_view name, Index count, std::size_t element_bytes) {
+  DDL_CHECK(count >= 0, "arena: '{}' asks for {} elements", name, count);
+  const auto max_count = std::numeric_limits<std::size_t>::max() / 2 / element_bytes;
+  if (static_cast<std::size_t>(count) > max_count)
+    throw UserError("'{}' would need {} elements of {} bytes, more than any machine has", name, count,
+                    element_bytes);
+  const std::size_t exact_bytes = static_cast<std::size_t>(count) * element_bytes;
+  const std::size_t bytes = (exact_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+  DDL_CHECK(!owning_ || bytes <= capacity_bytes_ - used_bytes_, "arena: '{}' needs {} B, {} B left", name,
+            bytes, capacity_bytes_ - used_bytes_);
+  std::byte* slice = owning_ ? memory_.get() + used_bytes_ : nullptr;
+  used_bytes_ += bytes;
+  const auto entry =
+      std::find_if(ledger_.begin(), ledger_.end(), [&](const Entry& e) { return e.name == name; });
+  if (entry == ledger_.end())
+    ledger_.push_back({std::string(name), bytes});
+  else
+    entry->bytes += bytes;
+  return slice;
+}
+
+std::string Arena::ledger_table() const {
+  std::vector<Entry> rows = ledger_;
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Entry& a, const Entry& b) { return a.bytes > b.bytes; });
+  rows.push_back({"total", used_bytes_});
+  std::string table;
+  for (const Entry& row : rows) table += fmt::format("{:<32} {:>12}\n", row.name, format_bytes(row.bytes));
+  return table;
+}
+
+std::string format_bytes(std::size_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 4) value /= 1024, ++unit;
+  return unit == 0 ? fmt::format("{} B", bytes)
+                   : fmt::format("{:.{}f} {}", value, unit >= 3 ? 2 : 1, units[unit]);
+}
+
+}  // namespace ddl

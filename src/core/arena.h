@@ -1,0 +1,56 @@
+// One block of memory, handed out as named slices and never returned. The same planning code runs twice:
+// first on a measuring arena (no memory, take() returns null) to learn the size, then on one that owns that
+// many bytes.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/index.h"
+
+namespace ddl {
+
+class Arena {
+ public:
+  struct Entry {
+    std::string name;
+    std::size_t bytes;  // as reserved: rounded up to the alignment
+  };
+  static constexpr std::size_t kAlignBytes = 64;  // a cache line, and the widest vector
+
+  static Arena measuring() { return Arena(0, false); }
+  static Arena owning(std::size_t capacity_bytes) { return Arena(capacity_bytes, true); }
+
+  // A slice of `count` elements, aligned and zeroed. Entered in the ledger under `name` (repeated names add
+  // up).
+  template <class T>
+  T* take(std::string_view name, Index count) {
+    return static_cast<T*>(take_bytes(name, count, sizeof(T)));
+  }
+
+  std::size_t used_bytes() const { return used_bytes_; }
+  const std::vector<Entry>& ledger() const { return ledger_; }  // in order of first use
+  // The ledger as lines "name   12.0 MiB", largest first, with a total.
+  std::string ledger_table() const;
+
+ private:
+  Arena(std::size_t capacity_bytes, bool owning);
+  void* take_bytes(std::string_view name, Index count, std::size_t element_bytes);
+
+  struct Free {
+    void operator()(void* p) const;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t capacity_bytes_ = 0;
+  std::size_t used_bytes_ = 0;
+  bool owning_ = false;
+  std::vector<Entry> ledger_;
+};
+
+// "12.0 MiB", "1.50 GiB", "64 B".
+std::string format_bytes(std::size_t bytes);
+
+}  // namespace ddl

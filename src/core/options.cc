@@ -1,0 +1,246 @@
+#include "core/options.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+namespace ddl {
+namespace {
+
+template <class... F>
+struct Overload : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overload(F...) -> Overload<F...>;
+
+std::string toml_string(const std::string& text) {
+  std::ostringstream out;
+  out << toml::value<std::string>(text);
+  return out.str();
+}
+
+std::string describe_node(const toml::node& node) {
+  std::ostringstream kind;
+  kind << node.type();
+  if (node.is_table() || node.is_array())
+    return fmt::format("{} {}", node.is_array() ? "an" : "a", kind.str());
+  std::ostringstream text;
+  node.visit([&](const auto& n) { text << n; });
+  return fmt::format("the {} {}", kind.str(), text.str());
+}
+
+// Every leaf of the table with its dotted key and its node.
+void flatten(const toml::table& table, const std::string& prefix,
+             std::vector<std::pair<std::string, const toml::node*>>& out) {
+  for (const auto& [name, node] : table) {
+    const std::string key = prefix + std::string(name.str());
+    if (const toml::table* inner = node.as_table())
+      flatten(*inner, key + ".", out);
+    else
+      out.emplace_back(key, &node);
+  }
+}
+
+std::string place(const std::string& source_name, const toml::source_region& region) {
+  return region.begin.line ? fmt::format("{}:{}", source_name, region.begin.line) : source_name;
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = std::numeric_limits<std::size_t>::max();
+  for (const std::string& candidate : candidates) {
+    std::vector<std::size_t> row(candidate.size() + 1);  // Levenshtein distance, one row at a time
+    for (std::size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i + 1;
+      for (std::size_t j = 0; j < candidate.size(); ++j) {
+        const std::size_t replace = diagonal + (word[i] != candidate[j]);
+        diagonal = row[j + 1];
+        row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
+      }
+    }
+    if (row.back() < best_distance) best_distance = row.back(), best = candidate;
+  }
+  return best;
+}
+
+Options::Option::Option(std::string key, Target target, std::string description)
+    : key_(std::move(key)),
+      description_(std::move(description)),
+      target_(target),
+      low_(-std::numeric_limits<double>::infinity()),
+      high_(std::numeric_limits<double>::infinity()) {}
+
+Options::Option& Options::Option::range(double low, double high) {
+  low_ = low, high_ = high;
+  return *this;
+}
+
+Options::Option& Options::Option::choices(std::vector<std::string> valid) {
+  choices_ = std::move(valid);
+  return *this;
+}
+
+std::string Options::Option::value() const {
+  return std::visit(Overload{[](bool* v) { return std::string(*v ? "true" : "false"); },
+                             [](Index* v) { return fmt::format("{}", *v); },
+                             [](double* v) -> std::string {
+                               const std::string text =
+                                   fmt::format("{}", *v);  // shortest that reads back equal
+                               const bool looks_real = text.find_first_of(".en") != std::string::npos;
+                               return looks_real ? text : text + ".0";
+                             },
+                             [](std::string* v) { return toml_string(*v); }},
+                    target_);
+}
+
+std::string Options::Option::expected() const {
+  if (!choices_.empty()) return fmt::format("one of {}", fmt::join(choices_, ", "));
+  const std::string limits = std::isfinite(low_) && std::isfinite(high_)
+                                 ? fmt::format(" from {} to {}", low_, high_)
+                             : std::isfinite(low_)  ? fmt::format(" of at least {}", low_)
+                             : std::isfinite(high_) ? fmt::format(" of at most {}", high_)
+                                                    : "";
+  return std::visit(Overload{[](bool*) -> std::string { return "true or false"; },
+                             [&](Index*) { return "a whole number" + limits; },
+                             [&](double*) { return "a number" + limits; },
+                             [](std::string*) -> std::string { return "a string"; }},
+                    target_);
+}
+
+Json Options::Option::json() const {
+  return std::visit([](auto* v) { return Json(*v); }, target_);
+}
+
+void Options::Option::check(const std::string& where) const {
+  const auto refuse = [&] { throw UserError("{}: {} is {}, expected {}", where, key_, value(), expected()); };
+  std::visit(
+      Overload{[](bool*) {},
+               [&](Index* v) {
+                 if (static_cast<double>(*v) < low_ || static_cast<double>(*v) > high_) refuse();
+               },
+               [&](double* v) {
+                 if (!(*v >= low_ && *v <= high_)) refuse();  // refuses NaN too
+               },
+               [&](std::string* v) {
+                 if (!choices_.empty() && std::find(choices_.begin(), choices_.end(), *v) == choices_.end())
+                   throw UserError("{}: {} is \"{}\", expected {} (nearest: {})", where, key_, *v, expected(),
+                                   nearest(*v, choices_));
+               }},
+      target_);
+}
+
+Options::Option& Options::insert(const std::string& key, Target target, const std::string& description) {
+  DDL_CHECK(std::none_of(options_.begin(), options_.end(), [&](const Option& o) { return o.key() == key; }),
+            "option {} is listed twice", key);
+  return options_.emplace_back(key, target, description);
+}
+
+Options::Option& Options::find(std::string_view key, const std::string& where) {
+  std::vector<std::string> keys;
+  for (Option& option : options_) {
+    if (option.key() == key) return option;
+    keys.push_back(option.key());
+  }
+  throw UserError("{}: unknown option '{}'; did you mean '{}'?", where, key, nearest(key, keys));
+}
+
+void Options::load_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw UserError("{}: no such configuration file, or it cannot be read", path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  load_text(text.str(), path);
+}
+
+void Options::load_text(std::string_view toml_text, const std::string& source_name) {
+  toml::table table;
+  try {
+    table = toml::parse(toml_text, source_name);
+  } catch (const toml::parse_error& error) {
+    throw UserError("{}: not valid TOML: {}", place(source_name, error.source()), error.description());
+  }
+  std::vector<std::pair<std::string, const toml::node*>> leaves;
+  flatten(table, "", leaves);
+
+  const std::string before = to_toml();
+  try {
+    for (const auto& [key, node] : leaves) {
+      const std::string where = place(source_name, node->source());
+      Option& option = find(key, where);
+      const auto ill_typed = [&, &key = key, &node = node] {
+        throw UserError("{}: {} expects {}, found {}", where, key, option.expected(), describe_node(*node));
+      };
+      std::visit(
+          Overload{
+              [&](bool* v) { node->is_boolean() ? void(*v = node->as_boolean()->get()) : ill_typed(); },
+              [&](Index* v) { node->is_integer() ? void(*v = node->as_integer()->get()) : ill_typed(); },
+              [&](double* v) {
+                if (node->is_integer())
+                  *v = static_cast<double>(node->as_integer()->get());
+                else if (node->is_floating_point())
+                  *v = node->as_floating_point()->get();
+                else
+                  ill_typed();
+              },
+              [&](std::string* v) { node->is_string() ? void(*v = node->as_string()->get()) : ill_typed(); }},
+          option.target_);
+      option.check(where);
+    }
+  } catch (const UserError&) {
+    if (toml_text != before) load_text(before, "defaults");
+    throw;
+  }
+}
+
+void Options::set(std::string_view assignment) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || equals == 0)
+    throw UserError("--set {}: expected key=value, for example --set model.layers=6", assignment);
+  const std::string key(assignment.substr(0, equals)), value(assignment.substr(equals + 1));
+  const std::string where = fmt::format("--set {}", assignment);
+  const Option& option = find(key, where);
+  const bool bare_string = std::holds_alternative<std::string*>(option.target_) && !value.starts_with('"');
+  load_text(fmt::format("{} = {}", key, bare_string ? toml_string(value) : value), where);
+}
+
+Json Options::to_json() const {
+  Json root = Json::object();
+  for (const Option& option : options_) {
+    Json* node = &root;
+    std::string_view rest = option.key();
+    for (std::size_t dot; (dot = rest.find('.')) != std::string_view::npos; rest.remove_prefix(dot + 1))
+      node = &(*node)[std::string(rest.substr(0, dot))];
+    (*node)[std::string(rest)] = option.json();
+  }
+  return root;
+}
+
+std::string Options::to_toml() const {
+  std::string text;
+  for (const Option& option : options_) text += fmt::format("{} = {}\n", option.key(), option.value());
+  return text;
+}
+
+std::string Options::help() const {
+  std::size_t key_width = 0, value_width = 0;
+  for (const Option& option : options_) {
+    key_width = std::max(key_width, option.key().size());
+    value_width = std::max(value_width, option.value().size());
+  }
+  std::string text;
+  for (const Option& option : options_)
+    text += fmt::format("{:<{}}  {:<{}}  {}\n", option.key(), key_width, option.value(), value_width,
+                        option.description());
+  return text;
+}
+
+}  // namespace ddl

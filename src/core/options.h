@@ -1,0 +1,84 @@
+// Configuration: every option is listed once, with its key, its default (the member's initialiser), its
+// description and its valid range. That list drives TOML files, --set key=value, help, the printed table and
+// the stored JSON.
+//
+//   struct ModelConfig {
+//     Index layers = 12;
+//     std::string residual = "ddl-cc";
+//     void describe(Options& o) {
+//       o.add("model.layers", layers, "Transformer blocks").range(1, 1000);
+//       o.add("model.residual", residual, "residual interface").choices({"baseline", "ddl-cc"});
+//     }
+//   };
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/index.h"
+#include "core/record.h"
+
+namespace ddl {
+
+class Options {
+ public:
+  using Target = std::variant<bool*, Index*, double*, std::string*>;
+
+  class Option {
+   public:
+    Option(std::string key, Target target, std::string description);
+    Option& range(double low, double high);  // numbers: both ends allowed
+    Option& choices(std::vector<std::string> valid);
+
+    const std::string& key() const { return key_; }
+    const std::string& description() const { return description_; }
+    std::string value() const;     // as TOML text
+    std::string expected() const;  // "a whole number from 1 to 1000"
+    Json json() const;
+
+   private:
+    friend class Options;
+    void check(const std::string& where) const;
+    std::string key_, description_;
+    Target target_;
+    double low_, high_;
+    std::vector<std::string> choices_;
+  };
+
+  Option& add(std::string key, bool& field, std::string description) {
+    return insert(key, &field, description);
+  }
+  Option& add(std::string key, Index& field, std::string description) {
+    return insert(key, &field, description);
+  }
+  Option& add(std::string key, double& field, std::string description) {
+    return insert(key, &field, description);
+  }
+  Option& add(std::string key, std::string& field, std::string description) {
+    return insert(key, &field, description);
+  }
+
+  // All three throw UserError on an unknown key (naming the nearest valid one), a wrong type or a value out
+  // of range. A failed load changes nothing.
+  void load_file(const std::string& path);
+  void load_text(std::string_view toml, const std::string& source_name);
+  void set(std::string_view
+               assignment);  // "key=value"; the value as in TOML, quotes around a string may be left out
+
+  const std::vector<Option>& list() const { return options_; }
+  Json to_json() const;         // {"model": {"layers": 12, ...}, ...}
+  std::string to_toml() const;  // the resolved configuration: load_text(to_toml()) restores it
+  std::string help() const;     // key, value, description; one line each
+
+ private:
+  Option& insert(const std::string& key, Target target, const std::string& description);
+  Option& find(std::string_view key, const std::string& where);
+  std::vector<Option> options_;
+};
+
+// The candidate with the smallest edit distance to `word` ("" where there is none).
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace ddl
