@@ -29,12 +29,13 @@ using Full = hn::ScalableTag<float>;
 using One = hn::CappedTag<float, 1>;
 using Vec = hn::Vec<Full>;
 
+// A vector of floats from memory that holds f32 or bf16, and back.
 template <class D>
-HWY_INLINE hn::Vec<D> Load(D d, const float* p) {
+HWY_INLINE hn::Vec<D> LoadF(D d, const float* p) {
   return hn::LoadU(d, p);
 }
 template <class D>
-HWY_INLINE hn::Vec<D> Load(D d, const bf16* p) {
+HWY_INLINE hn::Vec<D> LoadF(D d, const bf16* p) {
   const hn::Rebind<std::uint16_t, D> d16;
   const hn::Rebind<std::uint32_t, D> d32;
   const auto half = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(p));
@@ -42,12 +43,12 @@ HWY_INLINE hn::Vec<D> Load(D d, const bf16* p) {
 }
 
 template <class D>
-HWY_INLINE void Store(hn::Vec<D> v, D d, float* p) {
+HWY_INLINE void StoreF(hn::Vec<D> v, D d, float* p) {
   hn::StoreU(v, d, p);
 }
 // Round to nearest even, as to_bf16() in core/bf16.h.
 template <class D>
-HWY_INLINE void Store(hn::Vec<D> v, D d, bf16* p) {
+HWY_INLINE void StoreF(hn::Vec<D> v, D, bf16* p) {
   const hn::Rebind<std::uint32_t, D> d32;
   const hn::Rebind<std::int32_t, D> di32;
   const hn::Rebind<std::uint16_t, D> d16;
