@@ -63,7 +63,7 @@ struct ReadFwd {
   float norm_eps = 1e-5f;
   T* context_NC = nullptr;  // out
   float* rstd_N = nullptr;  // out
-  BranchWeights branches;
+  BranchWeights branches = {};
   float* beta_N = nullptr;  // out
   float* v_ND = nullptr;    // out
 };
@@ -79,7 +79,7 @@ struct ReadBwd {
   const float* norm_C = nullptr;
   const float* rstd_N = nullptr;
   const float* dcontext_NC = nullptr;
-  BranchWeights branches;
+  BranchWeights branches = {};
   const float* beta_N = nullptr;  // saved
   const float* v_ND = nullptr;
   const float* dbeta_N = nullptr;  // from the backward of the write they steered
