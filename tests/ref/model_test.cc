@@ -150,6 +150,13 @@ TEST_P(Tiny, AgreesWithAnIndependentDerivation) {
   Real wrong = flat;
   wrong[wrong.size() / 2] += 1e-6 * (1 + golden->norm);
   EXPECT_GT(golden_distance(*golden, value, wrong, p, wte_7, c_q_5), 1);
+
+  // The other number types give the same loss, each to its own rounding.
+  const double magnitude = value + norm(p) * norm(flat);
+  EXPECT_NEAR(loss(config, convert_parameters<Complex>(parameters), tokens, targets, B, T).real(), value,
+              rounding_tolerance(magnitude, kModelRoundings));
+  EXPECT_NEAR(loss(config, convert_parameters<float>(parameters), tokens, targets, B, T), value,
+              rounding_tolerance(magnitude, kModelRoundings, 0x1p-23));
 }
 
 TEST(Golden,
@@ -176,13 +183,9 @@ TEST_P(Tiny, ComplexStepAgreesWithFiniteDifferencesForEveryParameter) {
       ++considered;
       rejected += std::abs(slope.value - 1.01 * g) > slope.tolerance;
     }
+  for (const auto& [name, g] : truth) EXPECT_GT(largest(g), 1e-9) << name << " has no effect";
   EXPECT_GT(considered, 100);
   EXPECT_GT(rejected, considered * 9 / 10) << "the check cannot fail";
-}
-
-TEST_P(Tiny, EveryParameterMatters) {
-  for (const auto& [name, g] : loss_gradient(config, parameters, tokens, targets, B, T))
-    EXPECT_GT(largest(g), 1e-9) << name;
 }
 
 // ---------------------------------------------------------------- structure
@@ -214,18 +217,6 @@ TEST_P(Tiny, SequencesOfABatchAreIndependent) {
   const Real alone =
       logits(config, parameters, std::vector<std::int32_t>(tokens.begin(), tokens.begin() + T), 1, T);
   EXPECT_TRUE(std::equal(alone.begin(), alone.end(), z.begin()));
-}
-
-TEST_P(Tiny, NumberTypesAgree) {
-  const double value = loss(config, parameters, tokens, targets, B, T);
-  const double complex_value =
-      loss(config, convert_parameters<Complex>(parameters), tokens, targets, B, T).real();
-  const double magnitude =
-      value +
-      norm(flatten(parameters)) * norm(flatten(loss_gradient(config, parameters, tokens, targets, B, T)));
-  EXPECT_NEAR(complex_value, value, rounding_tolerance(magnitude, kModelRoundings));
-  EXPECT_NEAR(loss(config, convert_parameters<float>(parameters), tokens, targets, B, T), value,
-              rounding_tolerance(magnitude, kModelRoundings, 0x1p-23));
 }
 
 TEST_P(Tiny, TraceHoldsThePapersLaws) {
