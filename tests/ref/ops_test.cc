@@ -526,6 +526,15 @@ TEST(DeltaRewrite, Gradient) {
       []<class Num>(const Vec<Num>& x, const Vec<Num>& k, const Vec<Num>& beta, const Vec<Num>& v,
                     const RewriteDraw& s) { return delta_rewrite(x, k, beta, v, s.N, s.D, s.C); },
       1);
+  // k . dk without another pass over the features: beta sum_d a_d (v_d - 2 r_d)
+  const RewriteDraw s;
+  const Real r = readout(s.x, s.k, s.N, s.D, s.C), a = readout(s.g, s.k, s.N, s.D, s.C);
+  const Real along = readout(truth.dk, s.k, s.N, 1, s.C);
+  for (Index n = 0; n < s.N; ++n) {
+    double sum = 0;
+    for (Index i = n * s.D; i < (n + 1) * s.D; ++i) sum += s.beta[n] * a[i] * (s.v[i] - 2 * r[i]);
+    EXPECT_NEAR(along[n], sum, rounding_tolerance(100 + std::abs(sum), kRoundings));
+  }
   // Mutants: the gradient of the rule without its erase term, and with the erase term's sign swapped.
   for (const double erase : {0.0, -1.0}) {
     const RewriteGradient mutant = rewrite_gradient(RewriteDraw(), erase);
