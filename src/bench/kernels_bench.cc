@@ -172,7 +172,7 @@ class KernelsBench {
     {
       const auto qkv = random_floats(N * 3 * C), w = random_floats(K), dq = random_floats(N * C);
       std::vector<float> q(N * C), k(N * C), rstd(N * 2 * H), table(s.T * K), dqkv(N * 3 * C), dw(K), dw2(K);
-      std::vector<float> scratch(rope_qknorm_scratch_floats(N, K));
+      std::vector<float> scratch(rope_qknorm_scratch_floats(K));
       fill_rope_table(table.data(), s.T, K);
       stream(s, "rope + qk-norm forward", 4 * row, [&] {
         rope_qknorm_fwd<float>(q.data(), k.data(), rstd.data(), qkv.data(), w.data(), w.data(), table.data(),

@@ -118,7 +118,7 @@ void Transformer<T>::plan_memory(Arena& arena) {
   dqkv_N3C_ = arena.take<T>("scratch: gradients", N_ * 3 * C_);
   dhidden_NF_ = arena.take<T>("scratch: gradients", N_ * F_);
   dgate_up_N2F_ = arena.take<T>("scratch: gradients", N_ * 2 * F_);
-  norm_scratch_ = arena.take<float>("scratch: gradients", rope_qknorm_scratch_floats(N_, K_));
+  norm_scratch_ = arena.take<float>("scratch: gradients", rope_qknorm_scratch_floats(K_));
 }
 
 template <class T>
