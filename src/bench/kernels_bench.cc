@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/measure.h"
+#include "core/arena.h"
 #include "core/rng.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
@@ -93,7 +94,14 @@ class KernelsBench {
     report(s, name, t, 0, bytes, bytes / t.best_s / 1e9 / limits_.stream_gbps, "streaming");
   }
 
-  // The door beside the library called directly on the same data: the better of oneDNN's two interfaces.
+  // A kernel whose limit is arithmetic.
+  void compute(const Shape& s, const std::string& name, double flops, FunctionRef<void()> body) {
+    if (!wanted(name)) return;
+    const Timing t = time_it(body);
+    report(s, name, t, flops, 0, flops / t.best_s / 1e9 / limits_.f32_gflops, "f32 GEMM");
+  }
+
+  // The door beside the library called directly on the same data.
   void gemm_door(const Shape& s) {
     const Index N = s.N() / 4;  // 4096 tokens: the batch of a training step
     struct Product {
@@ -143,13 +151,19 @@ class KernelsBench {
     const auto qkv = random_floats(N * 3 * C), dO = random_floats(N * C);
     const auto q = random_floats(N * C), k = random_floats(N * C);
     std::vector<float> o(N * C), lse(N * s.H), dq(N * C), dk(N * C), dv(N * C);
-    run_attention(s, pairs, B, q, k, qkv, dO, o, lse, dq, dk, dv);
+    std::vector<float> scratch_floats(attention_scratch_bytes(s.T, s.K, ex_.threads) / sizeof(float) + 32);
+    std::byte* scratch = reinterpret_cast<std::byte*>(
+        round_up(reinterpret_cast<Index>(scratch_floats.data()), static_cast<Index>(Arena::kAlignBytes)));
+    const HeadRows<const float> qr{q.data(), C}, kr{k.data(), C}, vr{qkv.data() + 2 * C, 3 * C},
+        dor{dO.data(), C};
+    const HeadRows<float> out{o.data(), C};
+    compute(s, "attention forward", 4 * static_cast<double>(s.K) * pairs,
+            [&] { attention_fwd<float>(out, lse.data(), scratch, qr, kr, vr, B, s.T, s.H, s.K, ex_); });
+    compute(s, "attention backward", 10 * static_cast<double>(s.K) * pairs, [&] {
+      attention_bwd<float>({dq.data(), C}, {dk.data(), C}, {dv.data(), C}, scratch, dor, {o.data(), C},
+                           lse.data(), qr, kr, vr, B, s.T, s.H, s.K, ex_);
+    });
   }
-
-  void run_attention(const Shape& s, double pairs, Index B, const std::vector<float>& q,
-                     const std::vector<float>& k, const std::vector<float>& qkv, const std::vector<float>& dO,
-                     std::vector<float>& o, std::vector<float>& lse, std::vector<float>& dq,
-                     std::vector<float>& dk, std::vector<float>& dv);
 
   void streaming(const Shape& s) {
     const Index N = s.N(), C = s.C, F = s.F, H = s.H, K = s.K;
