@@ -1,20 +1,33 @@
-// ddl bench tokenizer
+// ./ddl bench: speed beside the hardware's limit.
 #include <CLI/CLI.hpp>
+#include <memory>
 
+#include "bench/kernels_bench.h"
 #include "bench/tokenizer_bench.h"
 #include "cli/commands.h"
 
 namespace ddl {
 
 void add_bench_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed on this machine");
+  CLI::App* bench =
+      app.add_subcommand("bench", "Speed beside the hardware's limit, measured in the same run");
   bench->require_subcommand(1);
-  auto options = std::make_shared<TokenizerBenchOptions>();
-  CLI::App* command = bench->add_subcommand("tokenizer", "Encode and train tokenizers");
-  command->add_option("--text", options->text, "A .txt or .jsonl file; without it, generated text");
-  command->add_option("--tokenizer", options->tokenizer, "A tokenizer; without it, the one trained here");
-  command->add_flag("--json", options->json, "Print JSON records");
-  command->callback([options] { run_tokenizer_bench(*options); });
+
+  auto options = std::make_shared<KernelsBenchOptions>();
+  CLI::App* kernels =
+      bench->add_subcommand("kernels", "Every kernel at the paper's small shapes and at tiny ones");
+  kernels->add_flag("--json", options->json, "One JSON record per line");
+  kernels->add_option("--only", options->only, "Only kernels whose name contains this");
+  kernels->callback([options] { run_kernels_bench(*options, default_exec()); });
+
+  auto tokenizer_options = std::make_shared<TokenizerBenchOptions>();
+  CLI::App* tokenizer = bench->add_subcommand("tokenizer", "Encoding, decoding and training a tokenizer");
+  tokenizer->add_option("--text", tokenizer_options->text,
+                        "A .txt or .jsonl file; without it, generated text");
+  tokenizer->add_option("--tokenizer", tokenizer_options->tokenizer,
+                        "Encode with this one, not the one trained here");
+  tokenizer->add_flag("--json", tokenizer_options->json, "One JSON record per line");
+  tokenizer->callback([tokenizer_options] { run_tokenizer_bench(*tokenizer_options); });
 }
 
 }  // namespace ddl
