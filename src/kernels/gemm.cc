@@ -36,7 +36,10 @@ void check(dnnl_status_t status, Index M, Index N, Index K) {
 
 void f32_gemm(float* c, Index ldc, Write mode, Matrix<float> a, Matrix<float> b, Index M, Index N, Index K,
               const Exec& ex) {
-  set_library_threads(ex);
+  // Below a million operations a second thread costs more than it gives; one thread also makes small products
+  // independent of the number of threads, which the library does not promise (docs/numerics.md).
+  const bool small = 2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K) < 1e6;
+  set_library_threads(small ? Exec{.threads = 1} : ex);
   const auto letter = [](Op op) { return op == Op::kNone ? 'N' : 'T'; };
   check(dnnl_sgemm(letter(a.op), letter(b.op), M, N, K, 1.0f, a.data, a.ld, b.data, b.ld,
                    mode == Write::kAccumulate ? 1.0f : 0.0f, c, ldc),

@@ -1,4 +1,5 @@
-// One place that says how far two correct computations may lie apart: tolerances come from rounding, not from trying.
+// One place that says how far two correct computations may lie apart: tolerances come from rounding, not from
+// trying.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 
 namespace ddl::ref {
 
-// A result that went through `roundings` roundings, each relative to numbers no larger than `magnitude`, is within
-// eps * roundings * magnitude of the exact one (eps/2 a rounding, two computations compared).
+// A result that went through `roundings` roundings, each relative to numbers no larger than `magnitude`, is
+// within eps * roundings * magnitude of the exact one (eps/2 a rounding, two computations compared).
 inline double rounding_tolerance(double magnitude, Index roundings,
                                  double eps = std::numeric_limits<double>::epsilon()) {
   return eps * static_cast<double>(roundings) * magnitude;
@@ -34,8 +35,8 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
   return result;
 }
 
-// A central difference with its own error bound. Truncation: the error of the h estimate is c h^2 + O(h^4), and the
-// 2h estimate shows 4 c h^2, so their gap bounds it three times over. Rounding: each loss carries
+// A central difference with its own error bound. Truncation: the error of the h estimate is c h^2 + O(h^4),
+// and the 2h estimate shows 4 c h^2, so their gap bounds it three times over. Rounding: each loss carries
 // rounding_tolerance(|f|, roundings), divided by h.
 struct Slope {
   double value, tolerance;
