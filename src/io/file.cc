@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ namespace ddl {
 namespace {
 
 constexpr std::size_t kBufferBytes = 1 << 16;
+constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE of renameat2(2); not every libc names it
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   const int code = errno;
@@ -101,6 +103,10 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::release() const {
+  if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+}
+
 FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) fail(path_, "cannot be opened for writing");
@@ -176,6 +182,18 @@ void remove_all(const std::string& path) {
 void rename_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "cannot be put in place");
   sync_folder(parent_folder(to));
+}
+
+void exchange_paths(const std::string& a, const std::string& b) {
+  if (::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), kExchange) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) fail(b, "cannot be put in place");
+    // A file system without the exchange: three steps, between which `b` is absent for an instant.
+    const std::string aside = b + ".old" + std::to_string(::getpid());
+    rename_path(b, aside);
+    rename_path(a, b);
+    rename_path(aside, a);
+  }
+  sync_folder(parent_folder(b));
 }
 
 std::string parent_folder(const std::string& path) {

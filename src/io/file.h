@@ -25,6 +25,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  void release() const;  // drops the pages held in memory; they are read again when touched
 
  private:
   const std::byte* data_ = nullptr;
@@ -79,6 +80,8 @@ void write_file_atomic(const std::string& path, std::string_view contents);
 void make_folders(const std::string& path);  // and its parents; an existing folder is fine
 void sync_folder(const std::string& path);   // makes names created or renamed in it survive a power cut
 void remove_all(const std::string& path);    // a file or a folder with everything in it; absent is fine
+// The two change names in one instant where the system can; `b` must exist.
+void exchange_paths(const std::string& a, const std::string& b);
 void rename_path(const std::string& from, const std::string& to);  // and syncs the folder of `to`
 std::string parent_folder(const std::string& path);                // "." where there is none
 
