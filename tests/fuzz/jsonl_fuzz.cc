@@ -1,0 +1,27 @@
+// The JSON Lines scanner: any bytes give a row or a UserError, and what the JSON library accepts it accepts
+// too.
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "data/json_row.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view line(reinterpret_cast<const char*>(data), size);
+  ddl::JsonRow row;
+  bool accepted = true;
+  try {
+    ddl::parse_json_row(line, "text", row);
+  } catch (const ddl::UserError&) {
+    accepted = false;
+  }
+  if (row.answers.size() > line.size()) std::abort();
+  // Nesting beyond the scanner's limit is the one thing only the library takes.
+  if (size > 400) return 0;
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("text") && json["text"].is_string()) {
+    if (!accepted || row.text != json["text"].get_ref<const std::string&>()) std::abort();
+  }
+  return 0;
+}
