@@ -52,4 +52,8 @@ void parallel_chunks(Index count, Index grain, const Exec& ex, FunctionRef<void(
   });
 }
 
+void set_library_threads(const Exec& ex) {
+  if (!omp_in_parallel() && omp_get_max_threads() != ex.threads) omp_set_num_threads(ex.threads);
+}
+
 }  // namespace ddl

@@ -27,4 +27,8 @@ void parallel_for(Index count, const Exec& ex, FunctionRef<void(Index)> body);
 // The same over ranges: splits [0, count) into fixed pieces of `grain` and calls body(begin, end) for each.
 void parallel_chunks(Index count, Index grain, const Exec& ex, FunctionRef<void(Index, Index)> body);
 
+// Tells libraries that bring their own OpenMP loops (oneDNN) how many threads to use; inside a parallel_for,
+// one.
+void set_library_threads(const Exec& ex);
+
 }  // namespace ddl

@@ -173,10 +173,12 @@ void Options::load_text(std::string_view toml_text, const std::string& source_na
 
   const std::string before = to_toml();
   try {
-    for (const auto& [key, node] : leaves) {
+    for (const auto& leaf : leaves) {
+      const std::string& key = leaf.first;
+      const toml::node* node = leaf.second;
       const std::string where = place(source_name, node->source());
       Option& option = find(key, where);
-      const auto ill_typed = [&, &key = key, &node = node] {
+      const auto ill_typed = [&] {
         throw UserError("{}: {} expects {}, found {}", where, key, option.expected(), describe_node(*node));
       };
       std::visit(

@@ -1,0 +1,347 @@
+#include "bench/kernels_bench.h"
+
+#include <cstdio>
+#include <dnnl.hpp>
+#include <vector>
+
+#include "bench/measure.h"
+#include "core/arena.h"
+#include "core/rng.h"
+#include "kernels/adamw.h"
+#include "kernels/attention.h"
+#include "kernels/embedding.h"
+#include "kernels/gemm.h"
+#include "kernels/isa.h"
+#include "kernels/residual.h"
+#include "kernels/rope_qknorm.h"
+#include "kernels/short_conv.h"
+#include "kernels/softmax_xent.h"
+#include "kernels/swiglu.h"
+
+namespace ddl {
+namespace {
+
+struct Shape {
+  const char* name;
+  Index C, D, H, K, F, V, B, T, E;
+  Index N() const { return B * T; }
+};
+// The paper's small model with enough tokens that its data is out of cache, and one that fits.
+constexpr Shape kSmall{"small", 768, 4, 6, 128, 2048, 50304, 16, 1024, 4};
+constexpr Shape kTiny{"tiny", 128, 4, 4, 32, 341, 1024, 16, 128, 4};
+
+std::vector<float> random_floats(Index n, float scale = 1) {
+  std::vector<float> x(n);
+  const Random random(1, "bench");
+  for (Index i = 0; i < n; ++i)
+    x[i] = scale * static_cast<float>(random.uniform(static_cast<std::uint64_t>(i)) - 0.5);
+  return x;
+}
+
+class KernelsBench {
+ public:
+  KernelsBench(const KernelsBenchOptions& options, const Exec& ex) : options_(options), ex_(ex) {}
+
+  void run() {
+    limits_ = measure_limits(ex_);
+    print_limits(limits_, ex_, options_.json);
+    for (const Shape& s : {kSmall, kTiny}) {
+      if (!options_.json)
+        fmt::print(
+            "\n{}: width {}, channels {}, heads {} x {}, MLP {}, vocabulary {}, {} x {} tokens\n"
+            "{:<34} {:>10} {:>12} {:>10} {:>8}\n",
+            s.name, s.C, s.D, s.H, s.K, s.F, s.V, s.B, s.T, "kernel", "time", "GFLOP/s", "GB/s", "share");
+      gemm_door(s);
+      attention(s);
+      streaming(s);
+      residual(s);
+      short_convolutions(s);
+    }
+  }
+
+ private:
+  bool wanted(const std::string& name) const {
+    return options_.only.empty() || name.find(options_.only) != std::string::npos;
+  }
+
+  void report(const Shape& s, const std::string& name, const Timing& t, double flops, double bytes,
+              double share, const char* share_of) {
+    if (options_.json) {
+      Json r = make_record("kernel");
+      r["shape"] = s.name;
+      r["kernel"] = name;
+      r["best_s"] = t.best_s;
+      r["median_s"] = t.median_s;
+      r["runs"] = t.runs;
+      if (flops > 0) r["gflops"] = flops / t.best_s / 1e9;
+      if (bytes > 0) r["gbps"] = bytes / t.best_s / 1e9;
+      r["share"] = share;
+      r["share_of"] = share_of;
+      std::puts(to_line(r).c_str());
+    } else {
+      const std::string rate = flops > 0 ? fmt::format("{:.1f}", flops / t.best_s / 1e9) : "";
+      const std::string bandwidth = bytes > 0 ? fmt::format("{:.1f}", bytes / t.best_s / 1e9) : "";
+      fmt::print("{:<34} {:>7.3f} ms {:>12} {:>10} {:>7.0f}% of {}\n", name, t.best_s * 1e3, rate, bandwidth,
+                 100 * share, share_of);
+    }
+    std::fflush(stdout);
+  }
+
+  // A kernel whose limit is memory: bytes that must be read and written at least once.
+  void stream(const Shape& s, const std::string& name, double bytes, FunctionRef<void()> body) {
+    if (!wanted(name)) return;
+    const Timing t = time_it(body);
+    report(s, name, t, 0, bytes, bytes / t.best_s / 1e9 / limits_.stream_gbps, "streaming");
+  }
+
+  // A kernel whose limit is arithmetic.
+  void compute(const Shape& s, const std::string& name, double flops, FunctionRef<void()> body) {
+    if (!wanted(name)) return;
+    const Timing t = time_it(body);
+    report(s, name, t, flops, 0, flops / t.best_s / 1e9 / limits_.f32_gflops, "f32 GEMM");
+  }
+
+  // The door beside the library called directly on the same data.
+  void gemm_door(const Shape& s) {
+    const Index N = s.N() / 4;  // 4096 tokens: the batch of a training step
+    struct Product {
+      const char* name;
+      Op a, b;
+      Index M, N, K;
+    };
+    const Product products[] = {
+        {"gemm qkv      y = x W^T", Op::kNone, Op::kTranspose, N, 3 * s.C, s.C},
+        {"gemm MLP in   y = x W^T", Op::kNone, Op::kTranspose, N, 2 * s.F, s.C},
+        {"gemm MLP out  y = x W^T", Op::kNone, Op::kTranspose, N, s.C, s.F},
+        {"gemm MLP in   dx = dy W", Op::kNone, Op::kNone, N, s.C, 2 * s.F},
+        {"gemm MLP in   dW += dy^T x", Op::kTranspose, Op::kNone, 2 * s.F, s.C, N},
+        {"gemm head     y = x W^T", Op::kNone, Op::kTranspose, N / 8, s.V, s.C},
+    };
+    for (const Product& p : products) {
+      if (!wanted(p.name)) continue;
+      const auto a = random_floats(p.M * p.K), b = random_floats(p.K * p.N);
+      std::vector<float> c(p.M * p.N);
+      const Matrix<float> am{a.data(), p.a == Op::kNone ? p.K : p.M, p.a};
+      const Matrix<float> bm{b.data(), p.b == Op::kNone ? p.N : p.K, p.b};
+      const double flops =
+          2.0 * static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
+      const auto door = [&] {
+        gemm<float, float>(c.data(), p.N, Write::kOverwrite, am, bm, p.M, p.N, p.K, ex_);
+      };
+      const auto direct = [&] {
+        dnnl_sgemm(p.a == Op::kNone ? 'N' : 'T', p.b == Op::kNone ? 'N' : 'T', p.M, p.N, p.K, 1.0f, a.data(),
+                   am.ld, b.data(), bm.ld, 0.0f, c.data(), p.N);
+      };
+      // Interleaved, so that both see the same machine.
+      Timing through{1e30, 1e30, 0}, library{1e30, 1e30, 0};
+      for (int round = 0; round < 3; ++round) {
+        const Timing d = time_it(door, 0.1), l = time_it(direct, 0.1);
+        if (d.best_s < through.best_s) through = d;
+        if (l.best_s < library.best_s) library = l;
+      }
+      report(s, p.name, through, flops, 0, library.best_s / through.best_s, "direct oneDNN");
+    }
+  }
+
+  // FLOPs over the unmasked half: 2 products forward, 5 backward, 2 K each for every pair of positions.
+  void attention(const Shape& s) {
+    const Index B = s.B / 4, N = B * s.T, C = s.C;
+    const double pairs =
+        static_cast<double>(B * s.H) * static_cast<double>(s.T) * static_cast<double>(s.T + 1) / 2;
+    const auto qkv = random_floats(N * 3 * C), dO = random_floats(N * C);
+    const auto q = random_floats(N * C), k = random_floats(N * C);
+    std::vector<float> o(N * C), lse(N * s.H), dq(N * C), dk(N * C), dv(N * C);
+    std::vector<float> scratch_floats(attention_scratch_bytes(s.T, s.K, ex_.threads) / sizeof(float) + 32);
+    std::byte* scratch = reinterpret_cast<std::byte*>(
+        round_up(reinterpret_cast<Index>(scratch_floats.data()), static_cast<Index>(Arena::kAlignBytes)));
+    const HeadRows<const float> qr{q.data(), C}, kr{k.data(), C}, vr{qkv.data() + 2 * C, 3 * C},
+        dor{dO.data(), C};
+    const HeadRows<float> out{o.data(), C};
+    compute(s, "attention forward", 4 * static_cast<double>(s.K) * pairs,
+            [&] { attention_fwd<float>(out, lse.data(), scratch, qr, kr, vr, B, s.T, s.H, s.K, ex_); });
+    compute(s, "attention backward", 10 * static_cast<double>(s.K) * pairs, [&] {
+      attention_bwd<float>({dq.data(), C}, {dk.data(), C}, {dv.data(), C}, scratch, dor, {o.data(), C},
+                           lse.data(), qr, kr, vr, B, s.T, s.H, s.K, ex_);
+    });
+  }
+
+  void streaming(const Shape& s) {
+    const Index N = s.N(), C = s.C, F = s.F, H = s.H, K = s.K;
+    const double row = static_cast<double>(N * C) * 4;
+    {
+      auto x = random_floats(N * C);
+      const auto w = random_floats(C), dy = random_floats(N * C);
+      std::vector<float> y(N * C), rstd(N), dx(N * C), dw(C), scratch(residual_bwd_scratch(1, C, 0));
+      const ReadFwd<float> fwd{.norm_C = w.data(), .context_NC = y.data(), .rstd_N = rstd.data()};
+      const ReadBwd<float> bwd{.norm_C = w.data(),
+                               .rstd_N = rstd.data(),
+                               .dcontext_NC = dy.data(),
+                               .dstate_mode = Write::kOverwrite,
+                               .dnorm_C = dw.data()};
+      stream(s, "rmsnorm forward", 2 * row,
+             [&] { residual_fwd<float>(x.data(), nullptr, &fwd, N, 1, C, ex_); });
+      stream(s, "rmsnorm backward", 3 * row,
+             [&] { residual_bwd<float>(x.data(), dx.data(), &bwd, nullptr, scratch.data(), N, 1, C, ex_); });
+    }
+    {
+      const auto qkv = random_floats(N * 3 * C), w = random_floats(K), dq = random_floats(N * C);
+      std::vector<float> q(N * C), k(N * C), rstd(N * 2 * H), table(s.T * K), dqkv(N * 3 * C), dw(K), dw2(K);
+      std::vector<float> scratch(rope_qknorm_scratch_floats(K));
+      fill_rope_table(table.data(), s.T, K);
+      stream(s, "rope + qk-norm forward", 4 * row, [&] {
+        rope_qknorm_fwd<float>(q.data(), k.data(), rstd.data(), qkv.data(), w.data(), w.data(), table.data(),
+                               nullptr, N, s.T, H, K, ex_);
+      });
+      stream(s, "rope + qk-norm backward", 6 * row, [&] {
+        rope_qknorm_bwd<float>(dqkv.data(), dw.data(), dw2.data(), scratch.data(), dq.data(), C, dq.data(), C,
+                               qkv.data(), rstd.data(), w.data(), w.data(), table.data(), nullptr, N, s.T, H,
+                               K, ex_);
+      });
+    }
+    {
+      const auto gate_up = random_floats(N * 2 * F), dhidden = random_floats(N * F);
+      std::vector<float> hidden(N * F), dgate_up(N * 2 * F);
+      const double wide = static_cast<double>(N * F) * 4;
+      stream(s, "swiglu forward", 3 * wide,
+             [&] { swiglu_fwd<float>(hidden.data(), gate_up.data(), N, F, ex_); });
+      stream(s, "swiglu backward", 5 * wide,
+             [&] { swiglu_bwd<float>(dgate_up.data(), nullptr, dhidden.data(), gate_up.data(), N, F, ex_); });
+    }
+    {
+      const Index rows = std::max<Index>(1, 512);
+      auto logits = random_floats(rows * s.V);
+      std::vector<float> loss(rows), dlogits(rows * s.V);
+      const std::vector<std::int32_t> target(rows, 3);
+      stream(s, "softmax + cross-entropy fwd + bwd", 3.0 * 4 * static_cast<double>(rows * s.V), [&] {
+        softmax_xent_fwd_bwd<float>(dlogits.data(), loss.data(), {}, logits.data(), target.data(), 1, 1, rows,
+                                    s.V, ex_);
+      });
+    }
+    {
+      const auto wte = random_floats(s.V * C);
+      std::vector<float> x(N * C), dwte(s.V * C);
+      std::vector<std::int32_t> token(N);
+      const Random random(2, "tokens");
+      for (Index n = 0; n < N; ++n)
+        token[n] = static_cast<std::int32_t>(
+            random.below(static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(s.V)));
+      stream(s, "embedding gather", 2 * row,
+             [&] { embedding_fwd<float, float>(x.data(), wte.data(), token.data(), N, s.V, C, ex_); });
+      stream(s, "embedding scatter-add", 3 * row,
+             [&] { embedding_bwd<float>(dwte.data(), x.data(), token.data(), N, s.V, C, ex_); });
+    }
+    {
+      const Index n = s.C * s.C * 24;
+      auto p = random_floats(n), g = random_floats(n);
+      std::vector<float> m(n), v(n, 1e-3f);
+      std::vector<bf16> copy(n);
+      stream(s, "adamw + bf16 copy", static_cast<double>(n) * (7 * 4 + 2),
+             [&] { adamw_step(p.data(), m.data(), v.data(), copy.data(), g.data(), false, {}, n, ex_); });
+      stream(s, "sum of squares", static_cast<double>(n) * 4, [&] { sum_of_squares(g.data(), n, ex_); });
+    }
+  }
+
+  // The delta rewrite, the channel compressor, and both with norm and branches in one pass.
+  void residual(const Shape& s) {
+    const Index N = s.N(), D = s.D, C = s.C;
+    const double row = static_cast<double>(N * C) * 4, state_bytes = row * static_cast<double>(D);
+    auto X = random_floats(N * D * C);
+    const auto h = random_floats(N * C), mix = random_floats(D * C, 0.5f), norm = random_floats(C);
+    const auto gate_w = random_floats(C, 0.1f), gate_b = random_floats(1),
+               value_w = random_floats(D * C, 0.1f);
+    const auto value_b = random_floats(D), dcontext = random_floats(N * C);
+    std::vector<float> beta(N, 1.0f), v(N * D, 0.1f), r(N * D), kscale(N), rstd(N), context(N * C);
+    std::vector<float> next_beta(N), next_v(N * D), dX = random_floats(N * D * C), dh(N * C), dbeta(N),
+                                                    dv(N * D);
+    std::vector<float> dmix(D * C), dnorm(C), dgate_w(C), dgate_b(1), dvalue_w(D * C), dvalue_b(D);
+    std::vector<float> scratch(residual_bwd_scratch(D, C, D));
+    const BranchWeights branches{.gate_w_C = gate_w.data(),
+                                 .gate_b = gate_b.data(),
+                                 .value_w_DC = value_w.data(),
+                                 .value_b_D = value_b.data(),
+                                 .channels = D};
+    const WriteFwd<float> write{.rule = WriteRule::kDelta,
+                                .h_NC = h.data(),
+                                .beta_N = beta.data(),
+                                .v_ND = v.data(),
+                                .readout_ND = r.data(),
+                                .kscale_N = kscale.data()};
+    const ReadFwd<float> compress{
+        .mix_DC = mix.data(), .norm_C = norm.data(), .context_NC = context.data(), .rstd_N = rstd.data()};
+    ReadFwd<float> read = compress;
+    read.branches = branches, read.beta_N = next_beta.data(), read.v_ND = next_v.data();
+    const auto forward = [&](const WriteFwd<float>* w, const ReadFwd<float>* f) {
+      residual_fwd<float>(X.data(), w, f, N, D, C, ex_);
+    };
+    stream(s, "delta rewrite forward", 2 * state_bytes + row, [&] { forward(&write, nullptr); });
+    stream(s, "channel compress + norm forward", state_bytes + row, [&] { forward(nullptr, &compress); });
+    stream(s, "fused write-read-norm-branch fwd", 2 * state_bytes + 2 * row, [&] { forward(&write, &read); });
+
+    ReadBwd<float> read_bwd{.mix_DC = mix.data(),
+                            .norm_C = norm.data(),
+                            .rstd_N = rstd.data(),
+                            .dcontext_NC = dcontext.data(),
+                            .branches = branches,
+                            .beta_N = next_beta.data(),
+                            .v_ND = next_v.data(),
+                            .dbeta_N = dbeta.data(),
+                            .dv_ND = dv.data(),
+                            .dmix_DC = dmix.data(),
+                            .dnorm_C = dnorm.data(),
+                            .dgate_w_C = dgate_w.data(),
+                            .dgate_b = dgate_b.data(),
+                            .dvalue_w_DC = dvalue_w.data(),
+                            .dvalue_b_D = dvalue_b.data()};
+    std::vector<float> dbeta_out(N), dv_out(N * D);
+    const WriteBwd<float> write_bwd{.rule = WriteRule::kDelta,
+                                    .h_NC = h.data(),
+                                    .beta_N = beta.data(),
+                                    .v_ND = v.data(),
+                                    .readout_ND = r.data(),
+                                    .kscale_N = kscale.data(),
+                                    .dh_NC = dh.data(),
+                                    .dbeta_N = dbeta_out.data(),
+                                    .dv_ND = dv_out.data()};
+    const auto backward = [&](const ReadBwd<float>* f, const WriteBwd<float>* w) {
+      residual_bwd<float>(X.data(), dX.data(), f, w, scratch.data(), N, D, C, ex_);
+    };
+    stream(s, "delta rewrite backward", 4 * state_bytes + 2 * row, [&] { backward(nullptr, &write_bwd); });
+    stream(s, "channel compress + norm backward", 3 * state_bytes + row,
+           [&] { backward(&read_bwd, nullptr); });
+    stream(s, "fused write-read-norm-branch bwd", 4 * state_bytes + 3 * row,
+           [&] { backward(&read_bwd, &write_bwd); });
+  }
+
+  void short_convolutions(const Shape& s) {
+    const Index N = s.N(), D = s.D, C = s.C, E = s.E;
+    const double row = static_cast<double>(N * C) * 4, state_bytes = row * static_cast<double>(D);
+    auto X = random_floats(N * D * C), x = random_floats(N * C);
+    const auto w = random_floats(E * D * C), read = random_floats(D);
+    std::vector<float> dX(N * D * C), dx(N * C), dw(E * D * C), dread(D),
+        scratch(short_conv_scratch(D, C, E));
+    stream(s, "embedding convolution forward", state_bytes + row,
+           [&] { embedding_conv_fwd(X.data(), x.data(), w.data(), N, s.T, D, C, E, ex_); });
+    stream(s, "embedding convolution backward", state_bytes + 2 * row, [&] {
+      embedding_conv_bwd(dx.data(), dw.data(), X.data(), x.data(), w.data(), scratch.data(), N, s.T, D, C, E,
+                         ex_);
+    });
+    stream(s, "token compress forward", state_bytes + row,
+           [&] { token_compress_fwd(x.data(), X.data(), w.data(), read.data(), N, s.T, D, C, E, ex_); });
+    stream(s, "token compress backward", 3 * state_bytes + row, [&] {
+      token_compress_bwd(dX.data(), Write::kAccumulate, dw.data(), dread.data(), x.data(), X.data(), w.data(),
+                         read.data(), scratch.data(), N, s.T, D, C, E, ex_);
+    });
+  }
+
+  KernelsBenchOptions options_;
+  Exec ex_;
+  MachineLimits limits_{};
+};
+
+}  // namespace
+
+void run_kernels_bench(const KernelsBenchOptions& options, const Exec& ex) {
+  KernelsBench(options, ex).run();
+}
+
+}  // namespace ddl

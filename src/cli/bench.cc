@@ -1,0 +1,23 @@
+// ./ddl bench: speed beside the hardware's limit.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "bench/kernels_bench.h"
+#include "cli/commands.h"
+
+namespace ddl {
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* bench =
+      app.add_subcommand("bench", "Speed beside the hardware's limit, measured in the same run");
+  bench->require_subcommand(1);
+
+  auto options = std::make_shared<KernelsBenchOptions>();
+  CLI::App* kernels =
+      bench->add_subcommand("kernels", "Every kernel at the paper's small shapes and at tiny ones");
+  kernels->add_flag("--json", options->json, "One JSON record per line");
+  kernels->add_option("--only", options->only, "Only kernels whose name contains this");
+  kernels->callback([options] { run_kernels_bench(*options, default_exec()); });
+}
+
+}  // namespace ddl

@@ -1,0 +1,45 @@
+// The GEMM door: every matrix multiplication of the project goes through here, and only this file's .cc knows
+// the library (oneDNN) behind it. Matrices are row-major; `ld` is the distance between rows. Inputs are both
+// f32 or both bf16; sums are f32; the output is f32 or bf16.
+#pragma once
+
+#include "core/bf16.h"
+#include "core/exec.h"
+
+namespace ddl {
+
+enum class Write { kOverwrite, kAccumulate };
+enum class Op { kNone, kTranspose };
+
+template <class T>
+struct Matrix {
+  const T* data;
+  Index ld;
+  Op op = Op::kNone;
+};
+
+// c_MN (=|+=) op(a)_MK op(b)_KN.   T: float or bf16; Out: float or bf16 (bf16 only with kOverwrite and T =
+// bf16).
+template <class T, class Out>
+void gemm(Out* c, Index ldc, Write mode, Matrix<T> a, Matrix<T> b, Index M, Index N, Index K, const Exec& ex);
+
+// The three products of a linear layer with weight w_OI (O outputs, I inputs), all operands dense.
+//   forward:           y_NO  = x_NI w_OI^T
+//   input gradient:    dx_NI = dy_NO w_OI
+//   weight gradient:   dw_OI += dy_NO^T x_NI
+template <class T, class Out>
+void linear_fwd(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
+  gemm<T, Out>(y_NO, O, Write::kOverwrite, {x_NI, I}, {w_OI, I, Op::kTranspose}, N, O, I, ex);
+}
+template <class T, class Out>
+void linear_bwd_input(Out* dx_NI, Write mode, const T* dy_NO, const T* w_OI, Index N, Index O, Index I,
+                      const Exec& ex) {
+  gemm<T, Out>(dx_NI, I, mode, {dy_NO, O}, {w_OI, I}, N, I, O, ex);
+}
+template <class T>
+void linear_bwd_weight(float* dw_OI, const T* dy_NO, const T* x_NI, Index N, Index O, Index I,
+                       const Exec& ex) {
+  gemm<T, float>(dw_OI, I, Write::kAccumulate, {dy_NO, O, Op::kTranspose}, {x_NI, I}, O, I, N, ex);
+}
+
+}  // namespace ddl

@@ -1,0 +1,92 @@
+#include "kernels/isa.h"
+
+#include <dnnl.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+
+namespace ddl {
+namespace {
+
+struct Level {
+  const char* name;
+  std::int64_t targets;  // Highway targets that count as this level
+  dnnl_cpu_isa_t onednn;
+};
+
+// Lowest first. Highway always has a fallback without vector instructions, whichever of its two names it goes
+// by.
+constexpr Level kLevels[] = {
+    {"scalar", HWY_SCALAR | HWY_EMU128, dnnl_cpu_isa_sse41},
+#if HWY_ARCH_X86
+    {"sse4", HWY_SSE4, dnnl_cpu_isa_sse41},
+    {"avx2", HWY_AVX2, dnnl_cpu_isa_avx2},
+    {"avx512", HWY_AVX3, dnnl_cpu_isa_all},
+#elif HWY_ARCH_ARM
+    {"neon", HWY_NEON, dnnl_cpu_isa_all},
+#endif
+};
+
+bool machine_has(const Level& level) {
+  static const std::int64_t supported = hwy::SupportedTargets();  // as found, before anything is forced
+  return &level == kLevels || (supported & level.targets) != 0;
+}
+
+const Level* chosen = nullptr;
+
+void choose(const Level& level) {
+  std::int64_t allowed = 0;
+  for (const Level* l = kLevels; l <= &level; ++l) allowed |= l->targets;
+  hwy::GetChosenTarget().Update(allowed);
+  const bool is_best = &level == kLevels + std::size(kLevels) - 1 || !machine_has(*(&level + 1));
+  // Refused once oneDNN has run (its generated code is fixed by then): our own kernels still follow.
+  if (!is_best) dnnl_set_max_cpu_isa(level.onednn);
+  chosen = &level;
+}
+
+void settle() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (const char* name = std::getenv("DDL_ISA"); name && *name) {
+      use_isa(name);
+      return;
+    }
+    const Level* best = kLevels;
+    for (const Level& level : kLevels)
+      if (machine_has(level)) best = &level;
+    choose(*best);
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const Level& level : kLevels)
+    if (machine_has(level)) names.emplace_back(level.name);
+  return names;
+}
+
+std::string current_isa() {
+  if (!chosen) settle();
+  return chosen->name;
+}
+
+void use_isa(const std::string& name) {
+  for (const Level& level : kLevels)
+    if (name == level.name && machine_has(level)) return choose(level);
+  throw UserError("DDL_ISA: this machine has {}; found '{}'", fmt::join(available_isas(), ", "), name);
+}
+
+bool has_fast_bf16() {
+  if (current_isa() != "avx512") return false;
+  return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
+}
+
+}  // namespace ddl

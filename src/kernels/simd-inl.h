@@ -1,0 +1,106 @@
+// What every vector kernel uses. Included once per instruction set by Highway's foreach_target: no include
+// guard of the usual kind, everything inside HWY_NAMESPACE.
+//
+// A loop over n elements is written once, as a body that takes a vector tag and an offset; it runs on full
+// vectors and then element by element on the rest. So any length and any alignment work, and nothing is read
+// past the end.
+#if defined(DDL_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DDL_KERNELS_SIMD_INL_H_
+#undef DDL_KERNELS_SIMD_INL_H_
+#else
+#define DDL_KERNELS_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+// contrib headers follow the same toggle
+#include <hwy/contrib/math/math-inl.h>
+
+#include <cstdint>
+
+#include "core/bf16.h"
+#include "core/index.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ddl {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Full = hn::ScalableTag<float>;
+using One = hn::CappedTag<float, 1>;
+using Vec = hn::Vec<Full>;
+
+// A vector of floats from memory that holds f32 or bf16, and back.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF(D d, const bf16* p) {
+  const hn::Rebind<std::uint16_t, D> d16;
+  const hn::Rebind<std::uint32_t, D> d32;
+  const auto half = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(p));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, half)));
+}
+
+template <class D>
+HWY_INLINE void StoreF(hn::Vec<D> v, D d, float* p) {
+  hn::StoreU(v, d, p);
+}
+// Round to nearest even, as to_bf16() in core/bf16.h.
+template <class D>
+HWY_INLINE void StoreF(hn::Vec<D> v, D, bf16* p) {
+  const hn::Rebind<std::uint32_t, D> d32;
+  const hn::Rebind<std::int32_t, D> di32;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const auto u = hn::BitCast(d32, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 1));
+  const auto rounded = hn::Add(u, hn::Add(odd, hn::Set(d32, 0x7fff)));
+  const auto quiet_nan = hn::Or(u, hn::Set(d32, 0x400000));
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
+  const auto upper = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet_nan, rounded));
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, upper)), d16, reinterpret_cast<std::uint16_t*>(p));
+}
+
+// body(tag, i) for i = 0, L, 2L, ...: every element once.
+template <class Body>
+HWY_INLINE void ForEach(Index n, const Body& body) {
+  const Full d;
+  const Index lanes = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + lanes <= n; i += lanes) body(d, i);
+  for (; i < n; ++i) body(One(), i);
+}
+
+// Sum over all elements of term(tag, i). Four accumulators hide the latency of the addition.
+template <class Term>
+HWY_INLINE float Sum(Index n, const Term& term) {
+  const Full d;
+  const Index lanes = static_cast<Index>(hn::Lanes(d));
+  Vec s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+  Index i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    s0 = hn::Add(s0, term(d, i));
+    s1 = hn::Add(s1, term(d, i + lanes));
+    s2 = hn::Add(s2, term(d, i + 2 * lanes));
+    s3 = hn::Add(s3, term(d, i + 3 * lanes));
+  }
+  for (; i + lanes <= n; i += lanes) s0 = hn::Add(s0, term(d, i));
+  float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  for (; i < n; ++i) total += hn::GetLane(term(One(), i));
+  return total;
+}
+
+// 1 / (1 + exp(-x)), without overflow for any x.
+template <class D>
+HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.0f);
+  const auto e = hn::Exp(d, hn::Neg(hn::Abs(x)));  // in (0, 1]
+  const auto r = hn::Div(one, hn::Add(one, e));    // sigmoid(|x|)
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(e, r), r);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ddl
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

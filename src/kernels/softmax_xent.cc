@@ -1,0 +1,164 @@
+#include "kernels/softmax_xent.h"
+
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/softmax_xent.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/exp2-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ddl {
+namespace HWY_NAMESPACE {
+
+struct RowStats {
+  float largest;  // max_v x_v
+  double sum;     // sum_v exp(scale (x_v - largest))
+};
+
+// One pass over memory: a block is read for its maximum and, now in L1, again for its exponentials; when a
+// block raises the maximum the sum so far is rescaled.
+HWY_INLINE RowStats Scan(const float* x_V, float scale, Index V) {
+  constexpr Index kBlock = 2048;
+  RowStats stats{x_V[0], 0};
+  for (Index begin = 0; begin < V; begin += kBlock) {
+    const Index n = HWY_MIN(kBlock, V - begin);
+    const float* x = x_V + begin;
+    const float largest =
+        Largest(n, stats.largest, [&](auto d, Index i) HWY_ATTR { return LoadF(d, x + i); });
+    if (largest > stats.largest) {
+      stats.sum *= std::exp(static_cast<double>(scale) * (stats.largest - static_cast<double>(largest)));
+      stats.largest = largest;
+    }
+    stats.sum += Sum(n, [&](auto d, Index i) HWY_ATTR {
+      const auto below = hn::Sub(LoadF(d, x + i), hn::Set(d, largest));
+      return Exp2(d, hn::Mul(below, hn::Set(d, scale * kLog2E)));
+    });
+  }
+  return stats;
+}
+
+// loss = scale (largest - x_target) + log sum
+HWY_INLINE void WriteLoss(float* loss_N, XentExtras extras, Index n, const RowStats& stats, float x_target,
+                          float scale) {
+  const double log_sum = std::log(stats.sum);
+  loss_N[n] = static_cast<float>(
+      static_cast<double>(scale) * (static_cast<double>(stats.largest) - x_target) + log_sum);
+  if (extras.logsumexp_N)
+    extras.logsumexp_N[n] = static_cast<float>(static_cast<double>(scale) * stats.largest + log_sum);
+  if (extras.correct_N) extras.correct_N[n] = x_target >= stats.largest;
+}
+
+HWY_INLINE void WriteIgnored(float* loss_N, XentExtras extras, Index n) {
+  loss_N[n] = 0;
+  if (extras.logsumexp_N) extras.logsumexp_N[n] = 0;
+  if (extras.correct_N) extras.correct_N[n] = 0;
+}
+
+void XentLossRows(float* loss_N, XentExtras extras, const float* logits_NV, const std::int32_t* target_N,
+                  float logit_scale, Index begin, Index end, Index V) {
+  for (Index n = begin; n < end; ++n) {
+    if (target_N[n] < 0) {
+      WriteIgnored(loss_N, extras, n);
+      continue;
+    }
+    const float* x_V = logits_NV + n * V;
+    WriteLoss(loss_N, extras, n, Scan(x_V, logit_scale, V), x_V[target_N[n]], logit_scale);
+  }
+}
+
+// dx_v = factor exp(scale (x_v - largest)) / sum - factor [v = target]     with factor = grad_scale scale
+template <class Grad>
+HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, XentExtras extras, const float* logits_NV,
+                             const std::int32_t* target_N, float logit_scale, float grad_scale, Index begin,
+                             Index end, Index V) {
+  const float factor = grad_scale * logit_scale;
+  for (Index n = begin; n < end; ++n) {
+    const float* x_V = logits_NV + n * V;
+    Grad* dx_V = dlogits_NV + n * V;
+    if (target_N[n] < 0) {
+      WriteIgnored(loss_N, extras, n);
+      ForEach(V, [&](auto d, Index v) HWY_ATTR { StoreF(hn::Zero(d), d, dx_V + v); });
+      continue;
+    }
+    const Index target = target_N[n];
+    const float x_target = x_V[target];  // read before dlogits may overwrite it
+    const RowStats stats = Scan(x_V, logit_scale, V);
+    WriteLoss(loss_N, extras, n, stats, x_target, logit_scale);
+    const float share = static_cast<float>(factor / stats.sum);
+    ForEach(V, [&](auto d, Index v) HWY_ATTR {
+      const auto below = hn::Sub(LoadF(d, x_V + v), hn::Set(d, stats.largest));
+      const auto e = Exp2(d, hn::Mul(below, hn::Set(d, logit_scale * kLog2E)));
+      StoreF(hn::Mul(e, hn::Set(d, share)), d, dx_V + v);
+    });
+    // The target's own: softmax - 1 from the unrounded parts.
+    const double e =
+        std::exp(static_cast<double>(logit_scale) * (static_cast<double>(x_target) - stats.largest));
+    dx_V[target] = from_float<Grad>(static_cast<float>(factor * ((e - stats.sum) / stats.sum)));
+  }
+}
+
+void XentGradRowsF32(float* dlogits, float* loss, XentExtras extras, const float* logits,
+                     const std::int32_t* target, float logit_scale, float grad_scale, Index begin, Index end,
+                     Index V) {
+  XentGradRows(dlogits, loss, extras, logits, target, logit_scale, grad_scale, begin, end, V);
+}
+void XentGradRowsBf16(bf16* dlogits, float* loss, XentExtras extras, const float* logits,
+                      const std::int32_t* target, float logit_scale, float grad_scale, Index begin, Index end,
+                      Index V) {
+  XentGradRows(dlogits, loss, extras, logits, target, logit_scale, grad_scale, begin, end, V);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ddl
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "kernels/isa.h"
+
+namespace ddl {
+
+HWY_EXPORT(XentLossRows);
+HWY_EXPORT(XentGradRowsF32);
+HWY_EXPORT(XentGradRowsBf16);
+
+namespace {
+void check_xent(const std::int32_t* target_N, float logit_scale, Index N, Index V) {
+  DDL_CHECK(V > 0 && logit_scale > 0, "vocabulary {}, logit scale {}", V, logit_scale);
+  for (Index n = 0; n < N; ++n)
+    DDL_CHECK(target_N[n] < V, "target {} of row {} outside vocabulary {}", target_N[n], n, V);
+}
+Index rows_per_claim(Index V) { return 1 + 16384 / V; }
+}  // namespace
+
+void softmax_xent_fwd(float* loss_N, XentExtras extras, const float* logits_NV, const std::int32_t* target_N,
+                      float logit_scale, Index N, Index V, const Exec& ex) {
+  check_xent(target_N, logit_scale, N, V);
+  current_isa();
+  parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
+    HWY_DYNAMIC_DISPATCH(XentLossRows)(loss_N, extras, logits_NV, target_N, logit_scale, begin, end, V);
+  });
+}
+
+template <class Grad>
+void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, XentExtras extras, const float* logits_NV,
+                          const std::int32_t* target_N, float logit_scale, float grad_scale, Index N, Index V,
+                          const Exec& ex) {
+  check_xent(target_N, logit_scale, N, V);
+  current_isa();
+  parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
+    if constexpr (std::is_same_v<Grad, float>) HWY_DYNAMIC_DISPATCH(XentGradRowsF32)
+    (dlogits_NV, loss_N, extras, logits_NV, target_N, logit_scale, grad_scale, begin, end, V);
+    else HWY_DYNAMIC_DISPATCH(XentGradRowsBf16)(dlogits_NV, loss_N, extras, logits_NV, target_N, logit_scale,
+                                                grad_scale, begin, end, V);
+  });
+}
+
+template void softmax_xent_fwd_bwd(float*, float*, XentExtras, const float*, const std::int32_t*, float,
+                                   float, Index, Index, const Exec&);
+template void softmax_xent_fwd_bwd(bf16*, float*, XentExtras, const float*, const std::int32_t*, float, float,
+                                   Index, Index, const Exec&);
+
+}  // namespace ddl
+#endif

@@ -1,0 +1,34 @@
+// The end of the model for a chunk of tokens: softmax cross-entropy and its gradient.
+//
+//   z = logit_scale * logits        loss_n = logsumexp_v z_nv - z_n,target(n)
+//   dlogits = grad_scale * logit_scale * (softmax(z) - onehot(target))     (the gradient of sum_n grad_scale
+//   loss_n)
+//
+// Any finite logits work: nothing larger than exp(0) is ever formed.
+#pragma once
+
+#include <cstdint>
+
+#include "core/bf16.h"
+#include "core/exec.h"
+
+namespace ddl {
+
+// What evaluation asks for besides the loss; each may be null. Ignored rows give 0 everywhere.
+struct XentExtras {
+  float* logsumexp_N = nullptr;
+  std::uint8_t* correct_N = nullptr;  // 1 where no logit is larger than the target's
+};
+
+// Overwrites loss_N. Rows with a negative target are ignored: loss 0. logit_scale > 0.
+void softmax_xent_fwd(float* loss_N, XentExtras extras, const float* logits_NV, const std::int32_t* target_N,
+                      float logit_scale, Index N, Index V, const Exec& ex);
+
+// The same, and overwrites dlogits_NV (rows that are ignored get 0). Grad is float, where dlogits_NV may be
+// logits_NV itself, or bf16.
+template <class Grad>
+void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, XentExtras extras, const float* logits_NV,
+                          const std::int32_t* target_N, float logit_scale, float grad_scale, Index N, Index V,
+                          const Exec& ex);
+
+}  // namespace ddl

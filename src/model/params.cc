@@ -1,0 +1,69 @@
+#include "model/params.h"
+
+#include <algorithm>
+
+#include "core/rng.h"
+
+namespace ddl {
+
+Index ParamTable::add(std::string name, std::vector<Index> shape, Init init, Placement placement) {
+  Param p;
+  p.name = std::move(name);
+  p.count = 1;
+  for (const Index extent : shape) p.count *= extent;
+  p.shape = std::move(shape);
+  p.init = init;
+  p.offset = placement == kAligned ? round_up(end_, 16) : end_;
+  end_ = p.offset + p.count;
+  params_.push_back(std::move(p));
+  return params_.back().offset;
+}
+
+Index ParamTable::add_matrix(std::string name, Index out, Index in, Init init, Placement placement) {
+  const Index offset = add(std::move(name), {out, in}, init, placement);
+  params_.back().hidden_matrix = params_.back().decays = true;
+  return offset;
+}
+
+Index ParamTable::add_embedding(std::string name, Index rows, Index width, Init init) {
+  const Index offset = add(std::move(name), {rows, width}, init);
+  params_.back().decays = true;
+  return offset;
+}
+
+const Param& ParamTable::find(const std::string& name) const {
+  const auto found =
+      std::find_if(params_.begin(), params_.end(), [&](const Param& p) { return p.name == name; });
+  DDL_CHECK(found != params_.end(), "no parameter {}", name);
+  return *found;
+}
+
+Index ParamTable::parameter_count() const {
+  Index total = 0;
+  for (const Param& p : params_) total += p.count;
+  return total;
+}
+
+void ParamTable::initialise(float* array, std::uint64_t seed) const {
+  std::fill_n(array, end_, 0.0f);
+  for (const Param& p : params_) {
+    float* x = array + p.offset;
+    switch (p.init.kind) {
+      case Init::kConstant:
+        std::fill_n(x, p.count, static_cast<float>(p.init.value));
+        break;
+      case Init::kNormal: {
+        const Random random(seed, p.name);
+        for (Index i = 0; i < p.count; ++i)
+          x[i] = static_cast<float>(p.init.value * random.normal(static_cast<std::uint64_t>(i)));
+        break;
+      }
+      case Init::kLastTap: {
+        const Index tap = p.count / p.shape.front();
+        std::fill_n(x + p.count - tap, tap, static_cast<float>(p.init.value));
+      }
+    }
+  }
+}
+
+}  // namespace ddl

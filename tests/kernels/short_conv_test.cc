@@ -1,0 +1,133 @@
+#include "kernels/short_conv.h"
+
+#include "kernels/kernel_test.h"
+#include "ref/ops.h"
+
+namespace ddl {
+namespace {
+
+struct Shape {
+  Index B, T, D, C, E;
+  Index N() const { return B * T; }
+  Index roundings() const { return 2 * E * D * C + N() + 32; }
+};
+// Odd widths, sequences shorter than the kernel, one tap, one channel.
+const Shape kShapes[] = {
+    {1, 1, 1, 1, 1}, {2, 5, 4, 9, 4}, {3, 2, 2, 16, 4}, {1, 7, 3, 17, 2}, {2, 20, 1, 8, 3}};
+
+TEST(Repeat, CopiesAndSums) {
+  for (const Shape& s : kShapes) {
+    const auto x = normals(s.N() * s.C, 1), g = normals(s.N() * s.D * s.C, 2);
+    const Buffer<float> xb(x), gb(g);
+    Buffer<float> state(s.N() * s.D * s.C), dx(s.N() * s.C);
+    repeat_fwd(state.data(), xb.data(), s.N(), s.D, s.C, Exec{.threads = 2});
+    repeat_bwd(dx.data(), gb.data(), s.N(), s.D, s.C, Exec{.threads = 2});
+    EXPECT_EQ(state.values(), ref::repeat_channels(x, s.N(), s.D, s.C));
+    const auto truth = oracle_gradient(
+        x, [&](const auto& z) { return weighted_sum(ref::repeat_channels(z, s.N(), s.D, s.C), g); });
+    EXPECT_LT(rounding_ratio(dx.values(), truth, s.D), 1);
+    EXPECT_TRUE(state.intact() && dx.intact());
+  }
+}
+
+TEST(EmbeddingConv, AgreesWithTheOracle) {
+  for (const Shape& s : kShapes)
+    for (int threads : {1, 3}) {
+      const Exec ex{.threads = threads};
+      const auto x = normals(s.N() * s.C, 1), w = normals(s.E * s.D * s.C, 2),
+                 g = normals(s.N() * s.D * s.C, 3);
+      const Buffer<float> xb(x), wb(w), gb(g);
+      Buffer<float> state(s.N() * s.D * s.C), dx(s.N() * s.C), dw(s.E * s.D * s.C);
+      Buffer<float> scratch(short_conv_scratch(s.D, s.C, s.E));
+      embedding_conv_fwd(state.data(), xb.data(), wb.data(), s.N(), s.T, s.D, s.C, s.E, ex);
+      embedding_conv_bwd(dx.data(), dw.data(), gb.data(), xb.data(), wb.data(), scratch.data(), s.N(), s.T,
+                         s.D, s.C, s.E, ex);
+      const auto conv = [&](const auto& in, const auto& weights) {
+        return ref::embedding_conv(in, weights, s.B, s.T, s.D, s.C, s.E);
+      };
+      const auto cx = complexify(x), cw = complexify(w);
+      const auto true_dx = oracle_gradient(x, [&](const auto& z) { return weighted_sum(conv(z, cw), g); });
+      const auto true_dw = oracle_gradient(w, [&](const auto& z) { return weighted_sum(conv(cx, z), g); });
+      EXPECT_LT(rounding_ratio(state.values(), conv(x, w), s.roundings()), 1);
+      EXPECT_LT(rounding_ratio(dx.values(), true_dx, s.roundings()), 1);
+      EXPECT_LT(rounding_ratio(dw.values(), true_dw, s.roundings()), 1);
+      EXPECT_TRUE(state.intact() && dx.intact() && dw.intact() && scratch.intact());
+
+      if (s.E < 2 || s.T < 2) continue;
+      // Mutants: taps in the wrong order; a sequence that looks into its neighbour.
+      auto reversed = w;
+      std::reverse(reversed.begin(), reversed.end());
+      EXPECT_GT(rounding_ratio(state.values(), conv(x, reversed), s.roundings()), 1);
+      if (s.B > 1) {
+        const auto leaking = ref::embedding_conv(x, w, 1, s.N(), s.D, s.C, s.E);
+        EXPECT_GT(rounding_ratio(state.values(), leaking, s.roundings()), 1);
+      }
+    }
+}
+
+TEST(TokenCompress, AgreesWithTheOracle) {
+  for (const Shape& s : kShapes)
+    for (int threads : {1, 3}) {
+      const Exec ex{.threads = threads};
+      const auto X = normals(s.N() * s.D * s.C, 1), w = normals(s.E * s.D * s.C, 2), read = normals(s.D, 3);
+      const auto g = normals(s.N() * s.C, 4), before = normals(s.N() * s.D * s.C, 5);
+      const Buffer<float> Xb(X), wb(w), rb(read), gb(g);
+      Buffer<float> x(s.N() * s.C), dX(s.N() * s.D * s.C), added(before), dw(s.E * s.D * s.C), dread(s.D);
+      Buffer<float> scratch(short_conv_scratch(s.D, s.C, s.E));
+      token_compress_fwd(x.data(), Xb.data(), wb.data(), rb.data(), s.N(), s.T, s.D, s.C, s.E, ex);
+      token_compress_bwd(dX.data(), Write::kOverwrite, dw.data(), dread.data(), gb.data(), Xb.data(),
+                         wb.data(), rb.data(), scratch.data(), s.N(), s.T, s.D, s.C, s.E, ex);
+      const auto compress = [&](const auto& state, const auto& weights, const auto& r) {
+        return ref::token_compress(state, weights, r, s.B, s.T, s.D, s.C, s.E);
+      };
+      const auto cX = complexify(X), cw = complexify(w), cr = complexify(read);
+      const auto true_dX =
+          oracle_gradient(X, [&](const auto& z) { return weighted_sum(compress(z, cw, cr), g); });
+      const auto true_dw =
+          oracle_gradient(w, [&](const auto& z) { return weighted_sum(compress(cX, z, cr), g); });
+      const auto true_dr =
+          oracle_gradient(read, [&](const auto& z) { return weighted_sum(compress(cX, cw, z), g); });
+      EXPECT_LT(rounding_ratio(x.values(), compress(X, w, read), s.roundings()), 1);
+      EXPECT_LT(rounding_ratio(dX.values(), true_dX, s.roundings()), 1);
+      EXPECT_LT(rounding_ratio(dw.values(), true_dw, s.roundings()), 1);
+      EXPECT_LT(rounding_ratio(dread.values(), true_dr, s.roundings()), 1);
+
+      // Accumulating adds to what was there.
+      std::vector<double> sum = before;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += true_dX[i];
+      token_compress_bwd(added.data(), Write::kAccumulate, dw.data(), dread.data(), gb.data(), Xb.data(),
+                         wb.data(), rb.data(), scratch.data(), s.N(), s.T, s.D, s.C, s.E, ex);
+      EXPECT_LT(rounding_ratio(added.values(), sum, s.roundings()), 1);
+      EXPECT_TRUE(x.intact() && dX.intact() && added.intact() && dw.intact() && dread.intact() &&
+                  scratch.intact());
+
+      if (s.E < 2 || s.T < 2) continue;
+      // Mutants: the read vector left out of the gradient; the taps of the future read instead of the past.
+      if (s.D > 1) {
+        const auto no_read = oracle_gradient(
+            X, [&](const auto& z) { return weighted_sum(compress(z, cw, std::vector<Complex>(s.D, 1)), g); });
+        EXPECT_GT(rounding_ratio(dX.values(), no_read, s.roundings()), 1);
+      }
+      auto reversed = w;
+      std::reverse(reversed.begin(), reversed.end());
+      EXPECT_GT(rounding_ratio(x.values(), compress(X, reversed, read), s.roundings()), 1);
+    }
+}
+
+TEST(ShortConv, BitsDoNotDependOnThreads) {
+  const Shape s{2, 40, 4, 24, 4};
+  const Buffer<float> X(normals(s.N() * s.D * s.C, 1)), w(normals(s.E * s.D * s.C, 2)), r(normals(s.D, 3)),
+      g(normals(s.N() * s.C, 4));
+  std::vector<std::vector<double>> results;
+  for (int threads : {1, 2, 3, 8}) {
+    Buffer<float> dX(s.N() * s.D * s.C), dw(s.E * s.D * s.C), dr(s.D),
+        scratch(short_conv_scratch(s.D, s.C, s.E));
+    token_compress_bwd(dX.data(), Write::kOverwrite, dw.data(), dr.data(), g.data(), X.data(), w.data(),
+                       r.data(), scratch.data(), s.N(), s.T, s.D, s.C, s.E, Exec{.threads = threads});
+    results.push_back(dw.values());
+    EXPECT_EQ(results.back(), results.front());
+  }
+}
+
+}  // namespace
+}  // namespace ddl

@@ -1,0 +1,312 @@
+// The fast model against the oracle: loss and the gradient of every parameter, for every rule and option.
+#include "model/model.h"
+
+#include <gtest/gtest.h>
+
+#include "core/rng.h"
+#include "kernels/kernel_test.h"
+#include "ref/model.h"
+
+namespace ddl {
+namespace {
+
+struct Case {
+  std::string residual = "ddl-cc";
+  Index channels = 3;
+  std::string value = "sigmoid", gate = "linear", compressor = "sublayer";
+  Index B = 2, T = 4;
+  bool mup = false;
+};
+
+ModelConfig model_config(const Case& c) {
+  ModelConfig m;
+  m.layers = 2, m.width = 8, m.heads = 2, m.mlp = 7, m.vocab = 11, m.context = 16;
+  m.residual = c.residual, m.channels = c.channels, m.value = c.value, m.gate = c.gate,
+  m.compressor = c.compressor;
+  m.gate_hidden = 5, m.state_kernel = 3, m.embed_kernel = 4, m.precision = "f32", m.mup = c.mup,
+  m.base_width = 16;
+  return m;
+}
+
+ref::Config oracle_config(const Case& c) {
+  const ModelConfig m = model_config(c);
+  ref::Config r{.layers = m.layers,
+                .heads = m.heads,
+                .head_size = m.head_size(),
+                .width = m.width,
+                .mlp = m.mlp_width(),
+                .vocab = m.vocab,
+                .channels = m.channels,
+                .compress_kernel = m.state_kernel,
+                .embed_kernel = m.embed_kernel};
+  r = ref::with_variant(r, c.residual);
+  r.gate = c.gate == "linear" ? ref::Gate::linear : ref::Gate::two_layer;
+  r.gate_hidden = m.gate_hidden;
+  r.value = c.value == "sigmoid"  ? ref::Value::sigmoid
+            : c.value == "biased" ? ref::Value::biased
+                                  : ref::Value::linear;
+  r.compressor_per_sublayer = c.compressor == "sublayer";
+  r.logit_scale = m.logit_scale();
+  return r;
+}
+
+// Parameters far from any special point, so that no term is zero by accident. T: what GEMMs see.
+void scramble(Model& model) {
+  for (const Param& p : model.table().list()) {
+    const Random random(7, p.name);
+    const bool norm = p.name.ends_with("ln_1.weight") || p.name.ends_with("ln_2.weight") ||
+                      p.name.ends_with("ln_f.weight") || p.name.ends_with("_rms.weight");
+    for (Index i = 0; i < p.count; ++i)
+      model.params()[p.offset + i] =
+          static_cast<float>((norm ? 1.0 : 0.0) + 0.4 * random.normal(static_cast<std::uint64_t>(i)));
+  }
+  model.params_changed(Exec{});
+}
+
+std::vector<double> tensor(std::span<const float> array, const Param& p) {
+  return {array.begin() + p.offset, array.begin() + p.offset + p.count};
+}
+
+ref::Parameters<double> oracle_parameters(Model& model) {
+  ref::Parameters<double> out;
+  for (const Param& p : model.table().list()) out[p.name] = tensor(model.params(), p);
+  return out;
+}
+
+std::vector<std::int32_t> tokens(Index n, std::uint64_t seed, Index vocab = 11) {
+  std::vector<std::int32_t> out(n);
+  const Random random(seed, "tokens");
+  for (Index i = 0; i < n; ++i)
+    out[i] = static_cast<std::int32_t>(
+        random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(vocab)));
+  return out;
+}
+
+// Each sublayer adds sums over C, D and the kernel's taps; weight gradients sum over tokens as well.
+Index roundings(const ModelConfig& m, Index N) {
+  return m.sublayers() * (4 * m.width + m.mlp_width() + 4 * m.width * m.channels) + m.vocab + N;
+}
+
+double rms(const std::vector<double>& x) {
+  double squares = 0;
+  for (double v : x) squares += v * v;
+  return std::sqrt(squares / static_cast<double>(x.size()));
+}
+
+// How much a relative change of every parameter by f32's epsilon moves a gradient tensor, in units of epsilon
+// times the tensor's size: what the problem itself makes of rounding. An f32 gradient cannot be closer than
+// that.
+double amplification(const std::vector<double>& gradient, const std::vector<double>& moved) {
+  std::vector<double> change = moved;
+  for (std::size_t i = 0; i < change.size(); ++i) change[i] -= gradient[i];
+  return std::max(1.0, rms(change) / rms(gradient) / std::numeric_limits<float>::epsilon());
+}
+
+ref::Parameters<double> nudged(ref::Parameters<double> parameters) {
+  for (auto& [name, values] : parameters) {
+    const Random random(9, name);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] *= 1 + (random.bits(i) & 1 ? 1 : -1) * double{std::numeric_limits<float>::epsilon()};
+  }
+  return parameters;
+}
+
+void check(const Case& c) {
+  const ModelConfig m = model_config(c);
+  const ref::Config r = oracle_config(c);
+  const Exec ex{.threads = 2};
+  const Index N = c.B * c.T;
+  const auto model = make_model(m, {c.B, c.T}, Model::Mode::kTrain, 1, ex);
+  scramble(*model);
+  const auto x = tokens(N, 1), y = tokens(N, 2);
+  const BatchView batch{x.data(), y.data()};
+  const double loss = model->loss_and_grad(batch, 1, ex);
+  const auto parameters = oracle_parameters(*model);
+  const std::string name = fmt::format("{} D {} value {} gate {} compressor {} T {}", c.residual, c.channels,
+                                       c.value, c.gate, c.compressor, c.T);
+  // The same tensors, no more and no fewer.
+  const auto counts = ref::parameter_counts(r);
+  ASSERT_EQ(counts.size(), model->table().list().size()) << name;
+  for (const Param& p : model->table().list()) ASSERT_EQ(counts.at(p.name), p.count) << p.name << " " << name;
+
+  const double truth = ref::loss(r, parameters, x, y, c.B, c.T);
+  EXPECT_LT(rounding_ratio({loss}, {truth}, roundings(m, N)), 1) << name;
+  EXPECT_EQ(model->loss(batch, {}, ex), loss) << "the loss alone takes the same path: " << name;
+  const auto gradients = ref::loss_gradient(r, parameters, x, y, c.B, c.T);
+  const auto moved = ref::loss_gradient(r, nudged(parameters), x, y, c.B, c.T);
+  std::vector<double> everything;
+  for (const auto& [tensor_name, values] : gradients)
+    everything.insert(everything.end(), values.begin(), values.end());
+  for (const Param& p : model->table().list()) {
+    const auto& expected = gradients.at(p.name);
+    if (rms(expected) <
+        1e-10 * rms(everything)) {  // zero by symmetry (q and k of a single token): so must ours be
+      EXPECT_LT(rms(tensor(model->grads(), p)), 16 * 0x1p-24 * std::sqrt(roundings(m, N)) * rms(everything))
+          << p.name << " of " << name;
+      continue;
+    }
+    EXPECT_LT(rounding_ratio(tensor(model->grads(), p), expected, roundings(m, N)),
+              amplification(expected, moved.at(p.name)))
+        << p.name << " of " << name;
+  }
+}
+
+class EveryRule : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Model, EveryRule, testing::ValuesIn(residual_names()), [](const auto& param_info) {
+  std::string name = param_info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST_P(EveryRule, LossAndEveryGradient) { check({.residual = GetParam()}); }
+
+TEST_P(EveryRule, EveryValueBranchAndGate) {
+  if (GetParam() == "baseline") return;  // has neither
+  for (const char* value : {"biased", "linear"}) check({.residual = GetParam(), .value = value});
+  check({.residual = GetParam(), .gate = "two-layer"});
+}
+
+TEST_P(EveryRule, EveryChannelCount) {
+  if (model_config({.residual = GetParam()}).channels == 1) return;
+  for (Index channels : {1, 2, 4, 8}) check({.residual = GetParam(), .channels = channels, .B = 1, .T = 3});
+}
+
+TEST_P(EveryRule, SequencesShorterThanTheKernels) {
+  check({.residual = GetParam(), .B = 3, .T = 1});
+  check({.residual = GetParam(), .B = 2, .T = 2});
+}
+
+TEST_P(EveryRule, OneCompressorPerBlockAndMup) {
+  check({.residual = GetParam(), .compressor = "block", .mup = true});
+}
+
+TEST_P(EveryRule, TargetsThatAreNotPredictedAddNothing) {
+  const Case c{.residual = GetParam(), .B = 1, .T = 6};
+  const Exec ex{};
+  const auto some = make_model(model_config(c), {1, 6}, Model::Mode::kTrain, 1, ex);
+  const auto x = tokens(6, 1);
+  auto y = tokens(6, 2);
+  for (Index i = 3; i < 6; ++i) y[i] = -1;
+  scramble(*some);
+  const double masked = some->loss_and_grad({x.data(), y.data()}, 1, ex);
+  const auto shorter = make_model(model_config(c), {1, 3}, Model::Mode::kTrain, 1, ex);
+  scramble(*shorter);
+  EXPECT_LT(rounding_ratio({masked}, {shorter->loss_and_grad({x.data(), y.data()}, 1, ex)}, 100), 1);
+  // A leak would be as large as the gradient itself; rounding, however amplified, is far below.
+  for (const Param& p : some->table().list()) {
+    auto difference = tensor(some->grads(), p);
+    const auto expected = tensor(shorter->grads(), p);
+    for (std::size_t i = 0; i < expected.size(); ++i) difference[i] -= expected[i];
+    EXPECT_LT(rms(difference), 1e-3 * rms(expected)) << p.name;
+  }
+}
+
+// Threads, recomputation: the same bits. Gradients accumulate.
+TEST_P(EveryRule, BitsDoNotDependOnThreadsOrRecomputation) {
+  ModelConfig m = model_config({.residual = GetParam()});
+  m.width = 32, m.heads = 2, m.mlp = 0, m.vocab = 50, m.context = 40;
+  const auto x = tokens(80, 1, 50), y = tokens(80, 2, 50);
+  std::vector<float> grads;
+  double loss = 0;
+  for (const char* recompute : {"none", "mlp", "block"})
+    for (int threads : {1, 2}) {
+      m.recompute = recompute;
+      const Exec ex{.threads = threads};
+      const auto model = make_model(m, {2, 40}, Model::Mode::kTrain, 3, ex);
+      scramble(*model);
+      const double l = model->loss_and_grad({x.data(), y.data()}, 1, ex);
+      if (grads.empty()) {
+        grads.assign(model->grads().begin(), model->grads().end());
+        loss = l;
+      }
+      EXPECT_EQ(l, loss) << recompute << threads;
+      EXPECT_TRUE(std::equal(grads.begin(), grads.end(), model->grads().begin()))
+          << recompute << " " << threads;
+      model->loss_and_grad({x.data(), y.data()}, 1, ex);
+      for (const Param& p : model->table().list())
+        for (Index i = p.offset; i < p.offset + p.count; ++i)
+          ASSERT_NEAR(model->grads()[i], 2 * grads[i], 1e-3 * std::abs(grads[i]) + 1e-6) << p.name;
+    }
+}
+
+// bf16: the rounding of GEMM inputs (eps/2 each) passes through S sublayers and their backward; contributions
+// are independent, so the relative error of a gradient tensor stays below eps sqrt(S) times a small constant.
+TEST_P(EveryRule, Bf16IsWithinItsRounding) {
+  ModelConfig m = model_config({.residual = GetParam()});
+  m.width = 64, m.heads = 2, m.mlp = 0, m.vocab = 50, m.context = 40;
+  const Exec ex{.threads = 2};
+  const auto x = tokens(80, 1, 50), y = tokens(80, 2, 50);
+  const auto f32 = make_model(m, {2, 40}, Model::Mode::kTrain, 3, ex);
+  m.precision = "bf16";
+  const auto b16 = make_model(m, {2, 40}, Model::Mode::kTrain, 3, ex);
+  const double loss32 = f32->loss_and_grad({x.data(), y.data()}, 1, ex);
+  const double loss16 = b16->loss_and_grad({x.data(), y.data()}, 1, ex);
+  const double relative = 4 * kBf16Epsilon * std::sqrt(static_cast<double>(m.sublayers()));
+  EXPECT_NEAR(loss16, loss32, relative * loss32);
+  for (const Param& p : f32->table().list()) {
+    double error = 0, size = 0;
+    for (Index i = p.offset; i < p.offset + p.count; ++i) {
+      const double a = b16->grads()[i], b = f32->grads()[i];
+      error += (a - b) * (a - b), size += b * b;
+    }
+    EXPECT_LT(std::sqrt(error), 2 * relative * std::sqrt(size)) << p.name;
+  }
+}
+
+TEST_P(EveryRule, PlanSaysWhatIsTaken) {
+  const ModelConfig m = model_config({.residual = GetParam()});
+  const ModelPlan plan = plan_model(m, {2, 5}, Model::Mode::kTrain);
+  const auto model = make_model(m, {2, 5}, Model::Mode::kTrain, 1, default_exec());
+  EXPECT_EQ(plan.total_bytes, model->arena().used_bytes());
+  EXPECT_EQ(plan.table.parameter_count(), model->table().parameter_count());
+}
+
+// A control differs from its twin in the update alone.
+TEST(Controls, ShareParametersAndStartingValuesWithTheirTwin) {
+  for (const auto& [delta, control] :
+       {std::pair{"ddl-dv1", "wo-dv1"}, {"ddl-tc", "wo-tc"}, {"ddl-cc", "wo-cc"}}) {
+    const auto a = make_model(model_config({.residual = delta}), {1, 4}, Model::Mode::kTrain, 5, Exec{});
+    const auto b = make_model(model_config({.residual = control}), {1, 4}, Model::Mode::kTrain, 5, Exec{});
+    ASSERT_EQ(a->table().list().size(), b->table().list().size());
+    EXPECT_TRUE(std::equal(a->params().begin(), a->params().end(), b->params().begin(), b->params().end()));
+    const auto x = tokens(4, 1), y = tokens(4, 2);
+    EXPECT_NE(a->loss({x.data(), y.data()}, {}, Exec{}), b->loss({x.data(), y.data()}, {}, Exec{}));
+  }
+}
+
+TEST(Presets, HaveThePapersSizes) {
+  const auto millions = [](const char* name) {
+    ModelConfig c = preset(name);
+    c.residual = "baseline";
+    return static_cast<double>(plan_model(c, {1, 8}, Model::Mode::kInfer).table.parameter_count()) / 1e6;
+  };
+  EXPECT_NEAR(millions("small"), 124, 1);
+  EXPECT_NEAR(millions("medium"), 353, 1);
+  EXPECT_NEAR(millions("tiny"), 1, 0.2);
+  EXPECT_NEAR(millions("mini"), 10, 1);
+  EXPECT_THROW(preset("smal"), UserError);
+}
+
+TEST(BadSizes, AreRefusedWithTheNumbers) {
+  const auto error = [](auto change, BatchShape shape = {1, 4}) -> std::string {
+    ModelConfig m = model_config({});
+    change(m);
+    try {
+      make_model(m, shape, Model::Mode::kTrain, 1, Exec{});
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_NE(error([](auto& m) { m.heads = 3; }).find("model.heads is 3, which does not divide model.width 8"),
+            std::string::npos);
+  EXPECT_NE(error([](auto& m) { m.heads = 8; }).find("even"), std::string::npos);
+  EXPECT_NE(error([](auto&) {}, {1, 17}).find("1 to 16 tokens"), std::string::npos);
+  EXPECT_NE(error([](auto&) {}, {0, 4}).find("at least one"), std::string::npos);
+  EXPECT_NE(error([](auto& m) { m.residual = "ddl-xx"; }).find("nearest"), std::string::npos);
+  EXPECT_NE(error([](auto& m) { m.context = 1 << 20; }, {1 << 12, 1 << 20}).find("the machine has"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddl
