@@ -13,6 +13,7 @@
 
 #include "data/answer_marks.h"
 #include "data/dataset.h"
+#include "data/partial_folder.h"
 #include "io/sha256.h"
 #include "pair_tokenizer.h"
 #include "test_folder.h"
@@ -251,6 +252,31 @@ TEST(Prepare, RefusesToOverwriteAndReplacesWhenTold) {
   options.out = folder / "empty/";
   prepare_dataset(options, PairTokenizer(), kExec);
   Dataset::open(folder / "empty", kExec);
+}
+
+TEST(PartialFolder, OneWriterAtATimeAndNoSurpriseAtTheEnd) {
+  const TestFolder folder;
+  const auto open = [&] {
+    return std::make_unique<PartialFolder>(folder / "set", "dataset.json", "marker",
+                                           PartialFolder::Existing::kRefuse);
+  };
+  auto first = open();
+  EXPECT_TRUE(contains(message_of<UserError>(open), "another process"));
+  folder.write("set.partial/dataset.json", "{}");
+  EXPECT_TRUE(std::filesystem::exists(folder / "set.partial/marker"));
+  first->commit();
+  EXPECT_FALSE(std::filesystem::exists(folder / "set/marker"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "set/dataset.json"));
+  first.reset();
+  EXPECT_TRUE(contains(message_of<UserError>(open), "--force"));
+  // A dataset that appears while another is written is not replaced.
+  std::filesystem::remove_all(folder / "set");
+  auto second = open();
+  folder.write("set/dataset.json", "other");
+  EXPECT_THROW(second->commit(), UserError);
+  second.reset();
+  EXPECT_EQ(contents_of(folder / "set/dataset.json"), "other");
+  EXPECT_FALSE(std::filesystem::exists(folder / "set.partial"));
 }
 
 TEST(Prepare, AnErrorLeavesNothing) {

@@ -6,6 +6,13 @@
 #include <string_view>
 
 #include "data/json_row.h"
+#include "fuzz/driver.h"
+
+std::vector<std::string> fuzz_seeds() {
+  return {R"({"text":"hello \u00e9 \ud83d\ude00 \n","id":17})",
+          R"({"answers":[[0,1],[2,3]],"text":"a?3","x":{"y":[null,true,false,-1.5e+3]}})",
+          "{\"text\":\"first\",\"text\":\"second \xff\xfe\",\"deep\":[[[[{}]]]]}"};
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view line(reinterpret_cast<const char*>(data), size);

@@ -9,6 +9,18 @@
 
 #include "core/error.h"
 #include "data/shard.h"
+#include "fuzz/driver.h"
+
+std::vector<std::string> fuzz_seeds() {
+  const auto shard = [](std::int32_t magic, std::int32_t version, const auto& tokens) {
+    std::int32_t header[256] = {magic, version, static_cast<std::int32_t>(tokens.size())};
+    std::string bytes(reinterpret_cast<const char*>(header), sizeof header);
+    return bytes.append(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0]));
+  };
+  return {shard(20240520, 1, std::vector<std::uint16_t>{999, 1, 2, 3, 50256, 7}),
+          shard(20240520, 2, std::vector<std::uint32_t>{5, 70000, 7}),
+          shard(20240801, 7, std::vector<std::uint32_t>{5, 128000, 7}), std::string("\1\0\2\0\3\0", 6)};
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   // A file in memory: thousands of runs should not wait for a disk.
