@@ -64,11 +64,12 @@ void prepare(PrepareOptions options, const std::string& tokenizer_path, bool jso
         std::fprintf(stderr, "left out: %s\n", message.get<std::string>().c_str());
   if (const Index bad = manifest["bad_rows_left_out"].get<Index>(); bad > 0)
     std::fprintf(stderr, "%td bad rows left out in all\n", bad);
-  std::printf("%s: %td documents, %td training and %td validation tokens (%s), %.1f s, %.1f MB/s of input\n",
-              options.out.c_str(), manifest["documents"].get<Index>(),
-              manifest["train"]["tokens"].get<Index>(), manifest["val"]["tokens"].get<Index>(),
-              manifest["tokenizer"].get<std::string>().c_str(), elapsed.count(),
-              input_bytes / 1e6 / elapsed.count());
+  std::printf("%s: %td documents, %td training and %td validation tokens (%s), %.1f s", options.out.c_str(),
+              manifest["documents"].get<Index>(), manifest["train"]["tokens"].get<Index>(),
+              manifest["val"]["tokens"].get<Index>(), manifest["tokenizer"].get<std::string>().c_str(),
+              elapsed.count());
+  if (input_bytes > 0) std::printf(", %.1f MB/s of input", input_bytes / 1e6 / elapsed.count());
+  std::printf("\n");
   std::printf("Next: ./ddl data info %s, then ./ddl train --data %s --out RUN\n", options.out.c_str(),
               options.out.c_str());
 }

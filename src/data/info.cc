@@ -84,7 +84,7 @@ std::string dataset_screen(const Json& d) {
   for (const char* split : {"train", "val"}) {
     if (!d.contains(split)) continue;
     const Json& s = d[split];
-    screen += fmt::format("\n{:<16}{:L} tokens in {} shard{}", split, s["tokens"].get<Index>(),
+    screen += fmt::format("\n{:<16}{} tokens in {} shard{}", split, s["tokens"].get<Index>(),
                           text(s["shards"]), s["shards"] == 1 ? "" : "s");
     if (s.contains("documents")) screen += fmt::format(", {} documents", text(s["documents"]));
     if (s.contains("answers")) screen += fmt::format(", {} answers", text(s["answers"]));

@@ -59,6 +59,9 @@ void SpooledDocument::read(Index i, std::vector<TokenId>& tokens, std::vector<st
   }
   answers.assign(piece.tokens, 0);
   if (piece.has_answers) std::memcpy(answers.data(), from + piece.tokens * token_bytes_, piece.tokens);
+  // One document may be as large as the disk; its pages must not gather in memory.
+  touched_bytes_ += payload_bytes(piece, token_bytes_);
+  if (touched_bytes_ > kReleaseBytes) file_.release(), touched_bytes_ = 0;
 }
 
 DocumentSpool::DocumentSpool(std::string folder, int token_bytes, std::uint64_t seed)

@@ -36,6 +36,7 @@ class SpooledDocument {
   const MappedFile& file_;
   std::span<const Piece> pieces_;
   int token_bytes_;
+  mutable std::uint64_t touched_bytes_ = 0;  // of the mapped file, since its pages were given back
 };
 
 class DocumentSpool {

@@ -27,13 +27,13 @@ class Teller {
 
   GeneratedDocument tell() {
     introduce();
-    const Index events = 6 + dice_.below(7);
+    const Index events = 4 + dice_.below(5);
     Index actor = dice_.below(std::ssize(world_.people));
     for (Index e = 0; e < events; ++e) {
       if (e > 0 && dice_.chance(0.4)) actor = dice_.below(std::ssize(world_.people));
       happen(choose(world_, actor, dice_));
-      if (dice_.chance(0.2)) aside();
-      if (e > 2 && dice_.chance(0.15)) ask_on_the_way();
+      if (dice_.chance(0.15)) aside();
+      if (e > 1 && dice_.chance(0.15)) ask_on_the_way();
     }
     say(dice_.pick(kEndings), {});
     const Index questions = 2 + dice_.below(2);
