@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bench/kernels_bench.h"
+#include "bench/tokenizer_bench.h"
 #include "cli/commands.h"
 
 namespace ddl {
@@ -18,6 +19,13 @@ void add_bench_command(CLI::App& app) {
   kernels->add_flag("--json", options->json, "One JSON record per line");
   kernels->add_option("--only", options->only, "Only kernels whose name contains this");
   kernels->callback([options] { run_kernels_bench(*options, default_exec()); });
+
+  auto text = std::make_shared<TokenizerBenchOptions>();
+  CLI::App* tokenizer = bench->add_subtokenizer("tokenizer", "Encode and train tokenizers");
+  tokenizer->add_option("--text", text->text, "A .txt or .jsonl file; without it, generated text");
+  tokenizer->add_option("--tokenizer", text->tokenizer, "A tokenizer; without it, the one trained here");
+  tokenizer->add_flag("--json", text->json, "Print JSON records");
+  tokenizer->callback([text] { run_tokenizer_bench(*text); });
 }
 
 }  // namespace ddl
