@@ -17,7 +17,7 @@
 namespace ddl {
 
 // B sequences of T tokens. A negative target is not predicted: it adds no loss and no gradient.
-struct Batch {
+struct BatchView {
   const std::int32_t* token_BT = nullptr;
   const std::int32_t* target_BT = nullptr;
 };
@@ -56,8 +56,8 @@ class Model {
   virtual void params_changed(const Exec& ex) = 0;
 
   // Mean loss over the targets. The second form also adds grad_scale times its gradient to grads().
-  virtual double loss(const Batch& batch, const TokenScores& scores, const Exec& ex) = 0;
-  virtual double loss_and_grad(const Batch& batch, double grad_scale, const Exec& ex) = 0;
+  virtual double loss(const BatchView& batch, const TokenScores& scores, const Exec& ex) = 0;
+  virtual double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) = 0;
 
   // What the gate of sublayer s did in the last loss_and_grad.
   virtual GateTrace trace(Index s) const = 0;

@@ -178,7 +178,7 @@ void Transformer<T>::params_changed(const Exec& ex) {
 // ----------------------------------------------------------------------------------------------------------
 
 template <class T>
-void Transformer<T>::forward(const Batch& batch, const Exec& ex) {
+void Transformer<T>::forward(const BatchView& batch, const Exec& ex) {
   embedding_fwd<float, float>(x_NC_, params_ + wte_, batch.token_BT, N_, V_, C_, ex);
   residual_->open(context_[0], x_NC_, ex);
   for (Index s = 0; s < S_; ++s) {
@@ -240,7 +240,7 @@ void Transformer<T>::mlp_forward(Index layer, T* h_NC, const T* context_NC, cons
 // -------------------------------------------------------------------------------------------------------------
 
 template <class T>
-double Transformer<T>::head(const Batch& batch, const TokenScores& scores, double grad_scale,
+double Transformer<T>::head(const BatchView& batch, const TokenScores& scores, double grad_scale,
                             const Exec& ex) {
   const T* context_NC = context_[S_];
   const std::int32_t* target = batch.target_BT;
@@ -335,7 +335,7 @@ void Transformer<T>::mlp_backward(Index layer, float* dcontext_NC, const T* dh_N
 }
 
 template <class T>
-void Transformer<T>::backward(const Batch& batch, const Exec& ex) {
+void Transformer<T>::backward(const BatchView& batch, const Exec& ex) {
   for (Index s = S_ - 1; s >= 0; --s) {
     {
       const ProfileScope scope("residual backward", ex);
@@ -352,13 +352,13 @@ void Transformer<T>::backward(const Batch& batch, const Exec& ex) {
 }
 
 template <class T>
-double Transformer<T>::loss(const Batch& batch, const TokenScores& scores, const Exec& ex) {
+double Transformer<T>::loss(const BatchView& batch, const TokenScores& scores, const Exec& ex) {
   forward(batch, ex);
   return head(batch, scores, 0, ex);
 }
 
 template <class T>
-double Transformer<T>::loss_and_grad(const Batch& batch, double grad_scale, const Exec& ex) {
+double Transformer<T>::loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) {
   DDL_CHECK(training_ && grad_scale != 0, "grad_scale {}", grad_scale);
   forward(batch, ex);
   const double mean = head(batch, {}, grad_scale, ex);

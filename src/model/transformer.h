@@ -23,8 +23,8 @@ class Transformer final : public Model {
   }
   bf16* bf16_copy() override;
   void params_changed(const Exec& ex) override;
-  double loss(const Batch& batch, const TokenScores& scores, const Exec& ex) override;
-  double loss_and_grad(const Batch& batch, double grad_scale, const Exec& ex) override;
+  double loss(const BatchView& batch, const TokenScores& scores, const Exec& ex) override;
+  double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) override;
   GateTrace trace(Index s) const override { return residual_->trace(s); }
 
  private:
@@ -42,16 +42,16 @@ class Transformer final : public Model {
   const T* w(Index offset) const { return params_T_ + offset; }
   float* g(Index offset) const { return grads_ + offset; }
 
-  void forward(const Batch& batch, const Exec& ex);
+  void forward(const BatchView& batch, const Exec& ex);
   void attention_forward(Index layer, T* h_NC, const T* context_NC, const Exec& ex);
   void mlp_forward(Index layer, T* h_NC, const T* context_NC, const Exec& ex);
   void attention_backward(Index layer, float* dcontext_NC, const T* dh_NC, const T* context_NC,
                           const Exec& ex);
   void mlp_backward(Index layer, float* dcontext_NC, const T* dh_NC, const T* context_NC, const Exec& ex);
   void attention_inputs(Index layer, const T* context_NC, const Exec& ex);
-  void backward(const Batch& batch, const Exec& ex);
+  void backward(const BatchView& batch, const Exec& ex);
   // grad_scale 0: loss only.
-  double head(const Batch& batch, const TokenScores& scores, double grad_scale, const Exec& ex);
+  double head(const BatchView& batch, const TokenScores& scores, double grad_scale, const Exec& ex);
 
   const ModelConfig config_;
   const BatchShape shape_;

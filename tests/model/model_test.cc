@@ -119,7 +119,7 @@ void check(const Case& c) {
   const auto model = make_model(m, {c.B, c.T}, Model::Mode::kTrain, 1, ex);
   scramble(*model);
   const auto x = tokens(N, 1), y = tokens(N, 2);
-  const Batch batch{x.data(), y.data()};
+  const BatchView batch{x.data(), y.data()};
   const double loss = model->loss_and_grad(batch, 1, ex);
   const auto parameters = oracle_parameters(*model);
   const std::string name = fmt::format("{} D {} value {} gate {} compressor {} T {}", c.residual, c.channels,
