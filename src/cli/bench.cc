@@ -21,7 +21,7 @@ void add_bench_command(CLI::App& app) {
   kernels->callback([options] { run_kernels_bench(*options, default_exec()); });
 
   auto text = std::make_shared<TokenizerBenchOptions>();
-  CLI::App* tokenizer = bench->add_subtokenizer("tokenizer", "Encode and train tokenizers");
+  CLI::App* tokenizer = bench->add_subcommand("tokenizer", "Encode and train tokenizers");
   tokenizer->add_option("--text", text->text, "A .txt or .jsonl file; without it, generated text");
   tokenizer->add_option("--tokenizer", text->tokenizer, "A tokenizer; without it, the one trained here");
   tokenizer->add_flag("--json", text->json, "Print JSON records");
