@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bench/kernels_bench.h"
+#include "bench/loader_bench.h"
 #include "bench/tokenizer_bench.h"
 #include "cli/commands.h"
 
@@ -13,19 +14,31 @@ void add_bench_command(CLI::App& app) {
       app.add_subcommand("bench", "Speed beside the hardware's limit, measured in the same run");
   bench->require_subcommand(1);
 
-  auto options = std::make_shared<KernelsBenchOptions>();
+  auto kernels_options = std::make_shared<KernelsBenchOptions>();
   CLI::App* kernels =
       bench->add_subcommand("kernels", "Every kernel at the paper's small shapes and at tiny ones");
-  kernels->add_flag("--json", options->json, "One JSON record per line");
-  kernels->add_option("--only", options->only, "Only kernels whose name contains this");
-  kernels->callback([options] { run_kernels_bench(*options, default_exec()); });
+  kernels->add_flag("--json", kernels_options->json, "One JSON record per line");
+  kernels->add_option("--only", kernels_options->only, "Only kernels whose name contains this");
+  kernels->callback([kernels_options] { run_kernels_bench(*kernels_options, default_exec()); });
 
-  auto text = std::make_shared<TokenizerBenchOptions>();
+  auto tokenizer_options = std::make_shared<TokenizerBenchOptions>();
   CLI::App* tokenizer = bench->add_subcommand("tokenizer", "Encode and train tokenizers");
-  tokenizer->add_option("--text", text->text, "A .txt or .jsonl file; without it, generated text");
-  tokenizer->add_option("--tokenizer", text->tokenizer, "A tokenizer; without it, the one trained here");
-  tokenizer->add_flag("--json", text->json, "Print JSON records");
-  tokenizer->callback([text] { run_tokenizer_bench(*text); });
+  tokenizer->add_option("--text", tokenizer_options->text,
+                        "A .txt or .jsonl file; without it, generated text");
+  tokenizer->add_option("--tokenizer", tokenizer_options->tokenizer,
+                        "A tokenizer; without it, the one trained here");
+  tokenizer->add_flag("--json", tokenizer_options->json, "Print JSON records");
+  tokenizer->callback([tokenizer_options] { run_tokenizer_bench(*tokenizer_options); });
+
+  auto loader_options = std::make_shared<LoaderBenchOptions>();
+  CLI::App* loader = bench->add_subcommand("loader", "Batches from mapped shards");
+  loader->add_option("--data", loader_options->data, "A dataset; without it, random tokens");
+  loader->add_option("--rows", loader_options->rows, "Rows of a batch")->capture_default_str();
+  loader->add_option("--context", loader_options->context, "Tokens of a row")->capture_default_str();
+  loader->add_option("--consumed", loader_options->consumed_tokens_per_s,
+                     "Tokens/s of training, to compare with");
+  loader->add_flag("--json", loader_options->json, "One JSON record per line");
+  loader->callback([loader_options] { run_loader_bench(*loader_options); });
 }
 
 }  // namespace ddl

@@ -5,20 +5,17 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
+#include <functional>
 #include <iostream>
 #include <iterator>
-#include <sstream>
 
 #include "cli/commands.h"
 #include "core/record.h"
 #include "data/bpe_train.h"
+#include "data/corpus.h"
 
 namespace ddl {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string read_stdin() {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
@@ -49,56 +46,16 @@ class ProgressLine {
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
 };
 
-// --- training text
-// -----------------------------------------------------------------------------------------------
-
-using AddDocument = std::function<void(std::string_view)>;
-
-void read_jsonl(const std::string& path, const std::string& field, const AddDocument& add) {
-  std::ifstream file(path, std::ios::binary);
-  std::string line;
-  for (Index number = 1; std::getline(file, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    const auto row = nlohmann::json::parse(line, nullptr, false);
-    if (!row.is_object() || !row.contains(field) || !row[field].is_string())
-      throw UserError("{}:{}: expected a JSON object with a string \"{}\", found '{}'", path, number, field,
-                      line.substr(0, 80));
-    add(row[field].get_ref<const std::string&>());
-  }
-  if (!file.eof()) throw UserError("{}: cannot be read", path);
-}
-
-void read_input(const fs::path& path, const std::string& field, const AddDocument& add) {
-  if (path == "-") return add(read_stdin());
-  std::error_code error;
-  if (!fs::exists(path, error))
-    throw UserError("{}: expected a file or folder of text, found nothing", path.string());
-  if (fs::is_directory(path, error)) {
-    std::vector<fs::path> files;
-    for (const auto& entry : fs::recursive_directory_iterator(path)) {
-      const auto ending = entry.path().extension();
-      if (entry.is_regular_file() && (ending == ".txt" || ending == ".md" || ending == ".jsonl"))
-        files.push_back(entry.path());
-    }
-    if (files.empty()) throw UserError("{}: expected .txt, .md or .jsonl files, found none", path.string());
-    std::sort(files.begin(), files.end());
-    for (const auto& file : files) read_input(file, field, add);
-    return;
-  }
-  if (path.extension() == ".jsonl") return read_jsonl(path.string(), field, add);
-  if (path.extension() != ".txt" && path.extension() != ".md")
-    throw UserError("{}: expected .txt, .md or .jsonl, found another kind of file", path.string());
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw UserError("{}: cannot be read", path.string());
-  add(std::move(text).str());
-}
-
-// The one place that knows how training text is stored.
-void for_each_document(const std::vector<std::string>& inputs, const std::string& field,
-                       const AddDocument& add) {
-  for (const std::string& input : inputs) read_input(input, field, add);
+// All documents of the inputs; long ones in pieces, cut where no token reaches across. Returns how many there
+// were.
+Index for_each_document(const std::vector<std::string>& inputs, const std::string& field,
+                        const std::function<void(std::string_view)>& add) {
+  CorpusOptions options;
+  options.field = field;
+  CorpusReader reader(inputs, options);
+  Document document;
+  while (reader.next(document)) add(document.text);
+  return reader.documents();
 }
 
 // --- the commands
@@ -118,9 +75,10 @@ void train_command(const TrainArgs& args) {
   };
   WordCounter words(default_exec());
   BpeVocabulary vocabulary;
+  Index documents = 0;
   {
     ProgressLine line;
-    for_each_document(args.inputs, args.field, [&](std::string_view document) {
+    documents = for_each_document(args.inputs, args.field, [&](std::string_view document) {
       words.add(document);
       line.show(fmt::format("counting words: {:.1f} MB, {:.1f} MB/s",
                             static_cast<double>(words.bytes()) / 1e6,
@@ -136,7 +94,7 @@ void train_command(const TrainArgs& args) {
 
   Json record = make_record("tokenizer_train");
   record["out"] = args.out;
-  record["documents"] = words.documents();
+  record["documents"] = documents;
   record["bytes"] = words.bytes();
   record["vocab_size"] = tokenizer.vocab_size();
   record["end_of_text"] = tokenizer.end_of_text();
@@ -146,7 +104,7 @@ void train_command(const TrainArgs& args) {
     return;
   }
   fmt::print("{}: {} tokens from {} documents, {:.1f} MB, in {:.1f} s; end of text is {}\n", args.out,
-             tokenizer.vocab_size(), words.documents(), static_cast<double>(words.bytes()) / 1e6, seconds(),
+             tokenizer.vocab_size(), documents, static_cast<double>(words.bytes()) / 1e6, seconds(),
              tokenizer.end_of_text());
   if (tokenizer.vocab_size() < args.vocab)
     fmt::print(

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,28 +18,37 @@ namespace fs = std::filesystem;
 
 PartialFolder::PartialFolder(std::string target, const std::string& manifest, const std::string& marker,
                              Existing existing)
-    : target_(std::move(target)) {
+    : target_(std::move(target)), manifest_(manifest), existing_(existing) {
   while (target_.size() > 1 && target_.back() == '/') target_.pop_back();
   path_ = target_ + ".partial";
   marker_path_ = path_ + "/" + marker;
-  if (fs::exists(target_) && !fs::is_directory(target_))
-    throw UserError("{}: exists and is not a folder", target_);
-  if (fs::exists(target_) && !fs::is_empty(target_)) {
-    if (!fs::exists(target_ + "/" + manifest))
-      throw UserError("{}: exists and holds other things; choose another folder", target_);
-    if (existing == Existing::kRefuse)
-      throw UserError("{}: a dataset is there already; --force replaces it", target_);
-  }
+  check_target();
   make_folders(path_);
-  lock_ = ::open(marker_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) throw UserError("{}: cannot be opened ({})", marker_path_, std::strerror(errno));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) throw UserError("{}: cannot be opened ({})", path_, std::strerror(errno));
+  // The folder just locked must still have this name: whoever held the lock before may have finished and
+  // renamed it.
+  struct stat locked {
+  }, named{};
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 || ::fstat(lock_, &locked) != 0 ||
+      ::stat(path_.c_str(), &named) != 0 || locked.st_ino != named.st_ino) {
     ::close(lock_);
     throw UserError("{}: another process is writing this dataset", path_);
   }
-  // What an interrupted run left goes, but for the marker, which stays first and last.
+  FileWriter(marker_path_).sync();
+  // What an interrupted run left goes, but for the marker, which is there first and last.
   for (const auto& entry : fs::directory_iterator(path_))
-    if (entry.path().filename() != marker) remove_all(entry.path().string());
+    if (entry.path() != marker_path_) remove_all(entry.path().string());
+}
+
+void PartialFolder::check_target() const {
+  if (!fs::exists(target_)) return;
+  if (!fs::is_directory(target_)) throw UserError("{}: exists and is not a folder", target_);
+  if (fs::is_empty(target_)) return;
+  if (!fs::exists(target_ + "/" + manifest_))
+    throw UserError("{}: exists and holds other things; choose another folder", target_);
+  if (existing_ == Existing::kRefuse)
+    throw UserError("{}: a dataset is there already; --force replaces it", target_);
 }
 
 PartialFolder::~PartialFolder() {
@@ -50,6 +60,7 @@ PartialFolder::~PartialFolder() {
 }
 
 void PartialFolder::commit() {
+  check_target();  // it may have appeared since
   sync_folder(path_);
   fs::remove(marker_path_);
   sync_folder(path_);

@@ -21,8 +21,10 @@ class PartialFolder {
   void commit();  // everything in it must be on disk already
 
  private:
-  std::string target_, path_, marker_path_;
-  int lock_ = -1;
+  void check_target() const;
+  std::string target_, path_, manifest_, marker_path_;
+  Existing existing_;
+  int lock_ = -1;  // of the folder itself, which keeps its lock when it gets its final name
   bool committed_ = false;
 };
 

@@ -61,12 +61,12 @@ Char wide_char_at(const char* p, const char* end) {
     return {kind_of_code((lead & 0x1f) << 6 | (byte(1) & 0x3f)), 2};
   if (lead >= 0xe0 && lead <= 0xef && left >= 3 && continues(1) && continues(2)) {
     const std::uint32_t code = (lead & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
-    if (code >= 0x800 && (code < 0xd800 || code > 0xdfff)) return {kind_of_code(code), 3};
+    if (code >= 0x800) return {kind_of_code(code), 3};
   }
   if (lead >= 0xf0 && lead <= 0xf4 && left >= 4 && continues(1) && continues(2) && continues(3)) {
     const std::uint32_t code =
         (lead & 0x07) << 18 | (byte(1) & 0x3f) << 12 | (byte(2) & 0x3f) << 6 | (byte(3) & 0x3f);
-    if (code >= 0x10000 && code <= 0x10ffff) return {kind_of_code(code), 4};
+    if (code >= 0x10000) return {kind_of_code(code), 4};
   }
   return {kOther, 1};
 }
@@ -128,14 +128,13 @@ const char* pretoken_end(const char* p, const char* end) {
   return run_end(word + first.bytes, end, first.kind);
 }
 
-// Before a single space between two ASCII letters or digits a word always ends and the next one always
-// begins, whatever stands further left or right.
+// A run of letters or digits ends at a space whatever stands around it, and what follows a cut never looks
+// back.
 std::size_t safe_cut(std::string_view text, std::size_t wanted) {
-  const auto is_word = [&](std::size_t i) {
-    return byte_kind(text.data() + i) == kLetter || byte_kind(text.data() + i) == kNumber;
-  };
-  for (std::size_t i = std::max<std::size_t>(wanted, 1); i + 1 < text.size(); ++i)
-    if (text[i] == ' ' && is_word(i - 1) && is_word(i + 1)) return i;
+  for (std::size_t i = std::max<std::size_t>(wanted, 1); i < text.size(); ++i) {
+    const Kind before = byte_kind(text.data() + i - 1);
+    if (text[i] == ' ' && (before == kLetter || before == kNumber)) return i;
+  }
   return text.size();
 }
 

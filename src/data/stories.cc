@@ -37,7 +37,7 @@ class Teller {
     }
     say(dice_.pick(kEndings), {});
     const Index questions = 2 + dice_.below(2);
-    for (Index tries = 0; tries < 10 && std::ssize(asked_) < questions; ++tries) ask_at_the_end();
+    for (Index tries = 0; tries < 50 && std::ssize(asked_) < questions; ++tries) ask_at_the_end();
     story_.text += '\n';
     return std::move(story_);
   }
@@ -46,7 +46,6 @@ class Teller {
   const Name& name(Index person) const { return kNames[world_.people[person].name]; }
   Word place_word(Index place) const { return kPlaces[world_.places[place]]; }
   std::string the(Index thing) const { return "the " + std::string(kThings[world_.things[thing].word]); }
-  Word a_place() { return place_word(dice_.below(std::ssize(world_.places))); }
 
   std::string subject(Index person) {
     if (person == last_actor_ && dice_.chance(0.7)) return name(person).girl ? "she" : "he";
@@ -205,7 +204,9 @@ class Teller {
     Slots s;
     s.actor = dice_.below(std::ssize(world_.people));
     s.thing = dice_.below(std::ssize(world_.things));
-    s.place = a_place();
+    // Where the person is not: one does not long for where one stands.
+    const Index places = std::ssize(world_.places);
+    s.place = place_word((world_.people[s.actor].place + 1 + dice_.below(places - 1)) % places);
     s.container = kContainers[dice_.pick(world_.containers).word];
     s.color = dice_.pick(kColors);
     s.feeling = dice_.pick(kFeelings);
