@@ -7,6 +7,7 @@ void add_all_commands(CLI::App& app) {
   add_tokenizer_command(app);
   add_data_command(app);
   add_train_command(app);
+  add_info_command(app);
   add_bench_command(app);
 }
 
