@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "kernels/gemm_rate.h"
+#include "kernels/gemm.h"
 #include "kernels/isa.h"
 
 namespace ddl {
@@ -12,6 +12,23 @@ namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class T>
+double gemm_gflops(const Exec& ex) {
+  double best = 0;
+  for (const Index size : {1024, 1536}) {
+    const std::vector<T> a(size * size, from_float<T>(0.5f)), b(size * size, from_float<T>(0.25f));
+    std::vector<float> c(size * size);
+    const Timing t = time_it(
+        [&] {
+          gemm<T, float>(c.data(), size, Write::kOverwrite, {a.data(), size},
+                         {b.data(), size, Op::kTranspose}, size, size, size, ex);
+        },
+        0.5);
+    best = std::max(best, 2.0 * static_cast<double>(size * size * size) / t.best_s / 1e9);
+  }
+  return best;
 }
 
 // Three patterns, the best counts: scaling in place (8 bytes an element), a sum of two arrays into a third
@@ -51,8 +68,7 @@ Timing time_it(FunctionRef<void()> body, double min_seconds) {
 }
 
 MachineLimits measure_limits(const Exec& ex) {
-  return {measure_gemm_gflops(false, 1.0, ex), has_fast_bf16() ? measure_gemm_gflops(true, 1.0, ex) : 0,
-          stream_gbps(ex)};
+  return {gemm_gflops<float>(ex), has_fast_bf16() ? gemm_gflops<bf16>(ex) : 0, stream_gbps(ex)};
 }
 
 void print_limits(const MachineLimits& limits, const Exec& ex, bool json) {

@@ -42,8 +42,7 @@ void TrainConfig::describe(Options& o) {
   o.add("checkpoint.background", background, "write while training goes on, from a copy in memory");
   o.add("log.every", log_every, "steps between records in metrics.jsonl").range(1, kMany);
   o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);
-  o.add("log.floor_seconds", floor_seconds, "for measuring the GEMM rate at the start; 0 means off")
-      .range(0, 60);
+  o.add("log.floor", floor, "measure the GEMM floor of a step at the start");
   o.add("log.gates_every", gates_every, "steps between gate statistics; 0 means off").range(0, kMany);
 }
 

@@ -44,7 +44,7 @@ struct TrainConfig {
   Index log_every = 1;
   double screen_seconds = 10;
   Index gates_every = 100;  // 0: off
-  double floor_seconds = 0.3;  // spent on measuring the machine's GEMM rate; 0: off
+  bool floor = true;
 
   void describe(Options& options);  // keys "train.*", "data.*", "eval.*", "checkpoint.*", "log.*"
 };

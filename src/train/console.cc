@@ -72,7 +72,7 @@ void Console::step(const Json& r) {
                                  fmt::formatted_size("{}", total_steps_), total_steps_, number("loss", "{:.4f}"),
                                  number("grad_norm", "{:.2f}"), r.at("lr").get<double>(),
                                  format_count(r.at("tokens_per_s").get<double>()));
-  if (r.contains("floor_share")) text += fmt::format(" | {:.0f}% of GEMM", 100 * r["floor_share"].get<double>());
+  if (r.contains("floor_share")) text += fmt::format(" | {:.0f}% of floor", 100 * r["floor_share"].get<double>());
   text += fmt::format(" | {} left", format_duration(step_seconds_ * static_cast<double>(total_steps_ - step)));
   if (r.contains("skipped")) return line(text + " | update skipped: the loss or its gradient is not finite");
   if (style_ == Style::kPlain) return line(text);

@@ -8,7 +8,6 @@
 
 #include "io/checkpoint.h"
 #include "io/file.h"
-#include "kernels/gemm_rate.h"
 #include "kernels/isa.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
@@ -139,11 +138,7 @@ void Run::begin() {
   const std::size_t memory = trainer_->model().arena().used_bytes() + trainer_->arena().used_bytes();
   const double flops = plan.forward.total() + plan.backward.total();
   const char* precision = config_.model.uses_bf16() ? "bf16" : "f32";
-  const double rate =
-      config_.train.floor_seconds > 0
-          ? measure_gemm_gflops(config_.model.uses_bf16(), config_.train.floor_seconds, ex_)
-          : 0;
-  trainer_->set_gemm_rate(rate);
+  const double floor = config_.train.floor ? trainer_->measure_floor() : 0;
 
   Json record = make_record(request_.resume ? "resume" : "start");
   record["step"] = trainer_->progress().step;
@@ -156,7 +151,7 @@ void Run::begin() {
   record["threads"] = ex_.threads;
   record["isa"] = current_isa();
   record["precision"] = precision;
-  record["gemm_gflops"] = rate;
+  record["floor_s"] = floor;
   record["validation_windows"] = trainer_->validator().windows();
   Json changed = Json::array();
   for (const OptionChange& change : changes_)
@@ -169,7 +164,7 @@ void Run::begin() {
       "{}: {} parameters, {} memory, {:.1f} MFLOP a token, {} on {} thread{} ({})", config_.model.residual,
       format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6, precision, ex_.threads,
       ex_.threads == 1 ? "" : "s",
-      rate > 0 ? fmt::format("{}, GEMM measured at {:.0f} GFLOP/s", current_isa(), rate) : current_isa()));
+      floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s a step", current_isa(), floor) : current_isa()));
   console_->note(fmt::format("{}: {} tokens to train on, {} validation windows of {}; {} tokens a step, {:.2f} epochs",
                              data_->folder(), format_count(static_cast<double>(data_->train().tokens())),
                              trainer_->validator().windows(), config_.context(), config_.tokens_per_step(),

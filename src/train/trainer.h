@@ -50,8 +50,8 @@ class Trainer {
   // The record of the gates in the last step; null for rules without gates.
   Json gates() const;
 
-  // GFLOP/s the machine reaches in GEMM alone; steps then report their share of it.
-  void set_gemm_rate(double gflops) { gemm_gflops_ = gflops; }
+  // Measures what a step's matrix multiplications take alone; steps then report their share of it. Seconds.
+  double measure_floor();
 
   const RunConfig& config() const { return config_; }
   const Progress& progress() const { return progress_; }
@@ -76,7 +76,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   Batch batch_;
   Progress progress_;
-  double flops_per_token_ = 0, gemm_flops_per_token_ = 0, gemm_gflops_ = 0;
+  double flops_per_token_ = 0, floor_seconds_ = 0;
   double compute_seconds_ = 0, validation_seconds_ = 0;
 };
 
