@@ -70,7 +70,7 @@ double median(std::vector<double> x) {
 void print_profile(const std::map<std::string, Profiler::Entry>& profile) {
   std::vector<std::pair<double, std::string>> rows;
   double accounted = 0;
-  for (const auto& [name, entry] : r.profile)
+  for (const auto& [name, entry] : profile)
     rows.emplace_back(entry.seconds, name), accounted += entry.seconds;
   std::sort(rows.rbegin(), rows.rend());
   for (const auto& [seconds, name] : rows)
