@@ -16,7 +16,8 @@ void add_train_command(CLI::App& app) {
   };
   auto args = std::make_shared<Arguments>();
   CLI::App* train = app.add_subcommand("train", "Train a model on a dataset, or go on with a run");
-  train->add_option("config", args->request.config_file, "A TOML file (see configs/); without one, small defaults");
+  train->add_option("config", args->request.config_file,
+                    "A TOML file (see configs/); without one, small defaults");
   train->add_option("--set", args->request.sets, "key=value, over the file; may be repeated")
       ->take_all()
       ->allow_extra_args(false);

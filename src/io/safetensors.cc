@@ -24,8 +24,8 @@ std::size_t dtype_bytes(std::string_view dtype) {
     std::string_view name;
     std::size_t bytes;
   };
-  static constexpr Entry kTypes[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2},     {"F64", 8},    {"I64", 8},
-                                     {"I32", 4}, {"I16", 2},  {"I8", 1},      {"U64", 8},    {"U32", 4},
+  static constexpr Entry kTypes[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2},     {"F64", 8},     {"I64", 8},
+                                     {"I32", 4}, {"I16", 2},  {"I8", 1},      {"U64", 8},     {"U32", 4},
                                      {"U16", 2}, {"U8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"BOOL", 1}};
   for (const Entry& entry : kTypes)
     if (entry.name == dtype) return entry.bytes;
@@ -130,14 +130,16 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
       header.tensors.push_back(parse_tensor(name, entry, data_bytes, source));
     }
   }
-  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.byte_count < b.byte_count;
-  });
+  std::stable_sort(header.tensors.begin(), header.tensors.end(),
+                   [](const TensorInfo& a, const TensorInfo& b) {
+                     return a.begin != b.begin ? a.begin < b.begin : a.byte_count < b.byte_count;
+                   });
   std::size_t at = 0;
   for (const TensorInfo& tensor : header.tensors) {
     if (tensor.begin != at)
-      refuse(source, fmt::format("tensor '{}' begins at byte {} of the data, expected {} ({})", tensor.name,
-                                 tensor.begin, at, tensor.begin < at ? "it overlaps the one before" : "a hole"));
+      refuse(source,
+             fmt::format("tensor '{}' begins at byte {} of the data, expected {} ({})", tensor.name,
+                         tensor.begin, at, tensor.begin < at ? "it overlaps the one before" : "a hole"));
     at += tensor.byte_count;
   }
   if (at != data_bytes)
@@ -162,8 +164,8 @@ void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, 
   const TensorInfo* tensor = find(name);
   if (!tensor)
     throw UserError("{}: tensor '{}' is missing, expected {}", path_, name, describe_tensor("F32", shape));
-  const bool readable = tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16" ||
-                        tensor->dtype == "F64";
+  const bool readable =
+      tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16" || tensor->dtype == "F64";
   if (!readable || !std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end()))
     throw UserError("{}: tensor '{}' is {}, expected {}{}", path_, name,
                     describe_tensor(tensor->dtype, tensor->shape), describe_tensor("F32", shape),
@@ -175,8 +177,8 @@ void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, 
       std::memcpy(&stored, from + static_cast<std::size_t>(i) * sizeof(Stored), sizeof stored);
       out[i] = to_float(stored);
       if (!std::isfinite(out[i]))
-        throw UserError("{}: tensor '{}' holds {} at element {}, expected finite numbers", path_, name, out[i],
-                        i);
+        throw UserError("{}: tensor '{}' holds {} at element {}, expected finite numbers", path_, name,
+                        out[i], i);
     }
   };
   if (tensor->dtype == "F32")
@@ -199,13 +201,15 @@ void write_safetensors(ByteSink sink, std::span<const TensorToWrite> tensors,
     std::size_t bytes = dtype_bytes(tensor.dtype);
     DDL_CHECK(bytes > 0 && !header.contains(tensor.name), "tensor {} of type {}", tensor.name, tensor.dtype);
     for (const Index extent : tensor.shape) bytes *= static_cast<std::size_t>(extent);
-    header[tensor.name] = Json{{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
+    header[tensor.name] =
+        Json{{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
     sizes.push_back(bytes);
     at += bytes;
   }
   std::string text = to_line(header);
-  text.resize(static_cast<std::size_t>(round_up(static_cast<Index>(text.size() + kLengthBytes), 64)) - kLengthBytes,
-              ' ');  // tensors begin on a cache line of the mapping
+  text.resize(
+      static_cast<std::size_t>(round_up(static_cast<Index>(text.size() + kLengthBytes), 64)) - kLengthBytes,
+      ' ');  // tensors begin on a cache line of the mapping
   const std::uint64_t length = text.size();
   sink(&length, sizeof length);
   sink(text.data(), text.size());

@@ -20,8 +20,8 @@ struct TensorInfo {
   std::string name;
   std::string dtype;  // "F32", "BF16", "F16", ...
   std::vector<Index> shape;
-  Index count = 0;           // elements
-  std::size_t begin = 0;     // of its bytes, from the start of the data
+  Index count = 0;        // elements
+  std::size_t begin = 0;  // of its bytes, from the start of the data
   std::size_t byte_count = 0;
 };
 

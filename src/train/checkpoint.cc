@@ -25,7 +25,8 @@ void add_arrays(std::vector<TensorToWrite>& tensors, const ParamTable& table, co
     tensors.push_back({prefix + param.name, "F32", param.shape, array + param.offset});
 }
 
-void read_arrays(const SafetensorsFile& file, const ParamTable& table, float* array, const std::string& prefix) {
+void read_arrays(const SafetensorsFile& file, const ParamTable& table, float* array,
+                 const std::string& prefix) {
   for (const Param& param : table.list()) file.read(prefix + param.name, param.shape, array + param.offset);
 }
 
@@ -53,7 +54,10 @@ FixedFiles fixed_files(const ModelConfig& model, const Dataset& data) {
 }
 
 CheckpointSaver::CheckpointSaver(std::string parent, Trainer& trainer, FixedFiles files, Json identity)
-    : parent_(std::move(parent)), trainer_(trainer), files_(std::move(files)), identity_(std::move(identity)) {
+    : parent_(std::move(parent)),
+      trainer_(trainer),
+      files_(std::move(files)),
+      identity_(std::move(identity)) {
   make_folders(parent_);
   if (!trainer.config().train.background) return;
   const Index floats = trainer.model().table().floats();

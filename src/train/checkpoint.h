@@ -65,7 +65,7 @@ class CheckpointSaver {
   const Json identity_;
   float *params_ = nullptr, *mean_ = nullptr, *square_ = nullptr, *average_ = nullptr;  // the snapshot
   std::thread thread_;
-  std::exception_ptr error_;        // written by the thread, read after joining it
+  std::exception_ptr error_;  // written by the thread, read after joining it
   std::optional<SaveReport> report_;
   std::atomic<bool> done_{false};
 };

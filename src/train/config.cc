@@ -84,10 +84,12 @@ RunConfig load_run_config(const ConfigSources& sources) {
 
 void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
   if (config.model.vocab == 0)
-    config.model.vocab = round_up(data.vocab_size() > 0 ? data.vocab_size() : preset("small").vocab, kVocabMultiple);
+    config.model.vocab =
+        round_up(data.vocab_size() > 0 ? data.vocab_size() : preset("small").vocab, kVocabMultiple);
   if (data.vocab_size() > config.model.vocab)
-    throw UserError("model.vocab is {}, but {} has a vocabulary of {}; leave model.vocab out to take the data's",
-                    config.model.vocab, data.folder(), data.vocab_size());
+    throw UserError(
+        "model.vocab is {}, but {} has a vocabulary of {}; leave model.vocab out to take the data's",
+        config.model.vocab, data.folder(), data.vocab_size());
   if (data.vocab_size() == 0) data.check_vocab(config.model.vocab, ex);
   if (config.context() > config.model.context)
     throw UserError("train.context is {}, longer than model.context {}", config.train.context,

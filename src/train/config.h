@@ -36,7 +36,7 @@ struct TrainConfig {
   Index eval_every = 250;
   Index eval_windows = 256;
 
-  Index save_every_steps = 500;   // 0: off
+  Index save_every_steps = 500;    // 0: off
   double save_every_minutes = 15;  // 0: off
   Index keep_last = 2, keep_best = 1;
   bool background = true;
@@ -66,9 +66,9 @@ struct RunConfig {
 // Where a run's configuration comes from, in the order of application: defaults, the preset, the stored
 // configuration of a run that is resumed, a file, --set.
 struct ConfigSources {
-  std::string preset;          // "" where not given on the command line
-  std::string stored_toml;     // "" for a new run
-  std::string file;            // "" where there is none
+  std::string preset;       // "" where not given on the command line
+  std::string stored_toml;  // "" for a new run
+  std::string file;         // "" where there is none
   std::vector<std::string> sets;
 };
 // model.vocab is 0 where nothing set it; see resolve_with_data.

@@ -69,11 +69,13 @@ void Console::step(const Json& r) {
                                  : std::string("not finite");
   };
   std::string text = fmt::format("step {:>{}}/{} | loss {} | norm {} | lr {:.2e} | {} tok/s", step,
-                                 fmt::formatted_size("{}", total_steps_), total_steps_, number("loss", "{:.4f}"),
-                                 number("grad_norm", "{:.2f}"), r.at("lr").get<double>(),
-                                 format_count(r.at("tokens_per_s").get<double>()));
-  if (r.contains("floor_share")) text += fmt::format(" | {:.0f}% of floor", 100 * r["floor_share"].get<double>());
-  text += fmt::format(" | {} left", format_duration(step_seconds_ * static_cast<double>(total_steps_ - step)));
+                                 fmt::formatted_size("{}", total_steps_), total_steps_,
+                                 number("loss", "{:.4f}"), number("grad_norm", "{:.2f}"),
+                                 r.at("lr").get<double>(), format_count(r.at("tokens_per_s").get<double>()));
+  if (r.contains("floor_share"))
+    text += fmt::format(" | {:.0f}% of floor", 100 * r["floor_share"].get<double>());
+  text +=
+      fmt::format(" | {} left", format_duration(step_seconds_ * static_cast<double>(total_steps_ - step)));
   if (r.contains("skipped")) return line(text + " | update skipped: the loss or its gradient is not finite");
   if (style_ == Style::kPlain) return line(text);
   std::fputs(("\r\033[K" + text).c_str(), stdout);
@@ -92,10 +94,11 @@ void Console::show(const Json& r) {
   if (event == "step") return step(r);
   if (event == "validation") {
     const bool finite = r.at("loss").is_number();
-    std::string text = finite ? fmt::format("  validation at step {}: loss {:.4f}, perplexity {:.2f}",
-                                            r.at("step").get<long>(), r.at("loss").get<double>(),
-                                            r.at("perplexity").is_number() ? r["perplexity"].get<double>() : INFINITY)
-                              : fmt::format("  validation at step {}: loss not finite", r.at("step").get<long>());
+    std::string text =
+        finite ? fmt::format("  validation at step {}: loss {:.4f}, perplexity {:.2f}",
+                             r.at("step").get<long>(), r.at("loss").get<double>(),
+                             r.at("perplexity").is_number() ? r["perplexity"].get<double>() : INFINITY)
+               : fmt::format("  validation at step {}: loss not finite", r.at("step").get<long>());
     if (r.contains("answer_accuracy"))
       text += fmt::format(", answer tokens {:.1f}%", 100 * r["answer_accuracy"].get<double>());
     if (r.contains("exact_answers"))

@@ -26,7 +26,7 @@ class Console {
   Style style_;
   double plain_seconds_;
   long total_steps_;
-  double step_seconds_ = 0;   // smoothed, for the time left
+  double step_seconds_ = 0;  // smoothed, for the time left
   double last_shown_ = -1e9;
   bool live_line_ = false;  // the cursor stands behind one
 };

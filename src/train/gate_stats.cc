@@ -29,7 +29,8 @@ Json statistics(const GateTrace& trace, Index s, Index tokens) {
   Json histogram = Json::array();
   for (const Index bin : bins) histogram.push_back(static_cast<double>(bin) / count);
   Json json{{"sublayer", s}, {"kind", s % 2 == 0 ? "attention" : "mlp"}, {"mean_gate", sum / count}};
-  if (trace.readout_ND) json["discrepancy_before"] = before / values, json["discrepancy_after"] = after / values;
+  if (trace.readout_ND)
+    json["discrepancy_before"] = before / values, json["discrepancy_after"] = after / values;
   json["histogram"] = std::move(histogram);
   return json;
 }

@@ -35,7 +35,8 @@ void check_identity(const Json& began_with, const Json& now, const std::string& 
   std::string differences;
   const auto compare = [&](const std::string& what, const Json& before, const Json& after) {
     if (before != after)
-      differences += fmt::format("\n  {}: {} when the run began, {} now", what, to_line(before), to_line(after));
+      differences +=
+          fmt::format("\n  {}: {} when the run began, {} now", what, to_line(before), to_line(after));
   };
   const Json none;
   const auto part = [&](const Json& json, const char* key) -> const Json& {
@@ -45,8 +46,9 @@ void check_identity(const Json& began_with, const Json& now, const std::string& 
   for (const char* key : {"form", "train_tokens", "val_tokens", "fingerprint"})
     compare(fmt::format("data, {}", key), part(part(began_with, "data"), key), part(part(now, "data"), key));
   if (!differences.empty())
-    throw UserError("{}: the data is not what this run began with:{}\nUse the old data, or another --out for a new run.",
-                    run, differences);
+    throw UserError(
+        "{}: the data is not what this run began with:{}\nUse the old data, or another --out for a new run.",
+        run, differences);
 }
 
 std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConfig& after) {
@@ -63,9 +65,10 @@ std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConf
       changes.push_back({was.key(), was.value(), is.value()});
   }
   if (!refused.empty())
-    throw UserError("a resumed run cannot change its model or the order of its data:{}\n"
-                    "Leave these as they were, or use another --out for a new run.",
-                    refused);
+    throw UserError(
+        "a resumed run cannot change its model or the order of its data:{}\n"
+        "Leave these as they were, or use another --out for a new run.",
+        refused);
   return changes;
 }
 

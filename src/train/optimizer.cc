@@ -45,7 +45,8 @@ Optimizer::Update Optimizer::step(double lr, const Exec& ex) {
   ++updates_;
   AdamW adamw;
   adamw.beta1 = config_.beta1, adamw.beta2 = config_.beta2, adamw.eps = config_.eps;
-  adamw.grad_scale = config_.clip > 0 && update.grad_norm > config_.clip ? config_.clip / update.grad_norm : 1;
+  adamw.grad_scale =
+      config_.clip > 0 && update.grad_norm > config_.clip ? config_.clip / update.grad_norm : 1;
   adamw.step = updates_;
   bf16* copy = model_.bf16_copy();
   for (const Group& group : groups_) {

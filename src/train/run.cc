@@ -82,7 +82,8 @@ void Run::load_config(const std::string& stored_toml) {
   if (!request_.data.empty()) config_.train.data_folder = request_.data;
   if (config_.train.data_folder.empty())
     throw UserError(
-        "which data? Give --data DIR, a dataset made by `ddl data prepare`, or data.folder in the configuration");
+        "which data? Give --data DIR, a dataset made by `ddl data prepare`, or data.folder in the "
+        "configuration");
   config_.train.data_folder = fs::absolute(config_.train.data_folder).lexically_normal().string();
   data_.emplace(Dataset::open(config_.train.data_folder, ex_));
   resolve_with_data(config_, *data_, ex_);
@@ -162,13 +163,14 @@ void Run::begin() {
   console_->note(config_screen(config_));
   console_->note(fmt::format(
       "{}: {} parameters, {} memory, {:.1f} MFLOP a token, {} on {} thread{} ({})", config_.model.residual,
-      format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6, precision, ex_.threads,
-      ex_.threads == 1 ? "" : "s",
+      format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6, precision,
+      ex_.threads, ex_.threads == 1 ? "" : "s",
       floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s a step", current_isa(), floor) : current_isa()));
-  console_->note(fmt::format("{}: {} tokens to train on, {} validation windows of {}; {} tokens a step, {:.2f} epochs",
-                             data_->folder(), format_count(static_cast<double>(data_->train().tokens())),
-                             trainer_->validator().windows(), config_.context(), config_.tokens_per_step(),
-                             trainer_->loader().epoch_of(config_.train.steps * config_.train.accumulate)));
+  console_->note(
+      fmt::format("{}: {} tokens to train on, {} validation windows of {}; {} tokens a step, {:.2f} epochs",
+                  data_->folder(), format_count(static_cast<double>(data_->train().tokens())),
+                  trainer_->validator().windows(), config_.context(), config_.tokens_per_step(),
+                  trainer_->loader().epoch_of(config_.train.steps * config_.train.accumulate)));
   for (const std::string& reason : rejected_) message("rejected", "checkpoint not accepted: " + reason);
   for (const OptionChange& change : changes_)
     console_->note(fmt::format("changed: {} from {} to {}", change.key, change.before, change.after));
@@ -213,9 +215,12 @@ void Run::stop_on_non_finite() {
   saver_->wait();
   poll_saver();
   const std::string text = fmt::format(
-      "stopped at step {}: {} updates in a row had a loss or gradient that is not finite. The state is saved in "
-      "{}; earlier checkpoints are kept. What helps: --resume with a lower learning rate (--set train.lr={:g}), a "
-      "longer warm-up, or --set model.precision=f32; remove the newest checkpoints to go on from an older one",
+      "stopped at step {}: {} updates in a row had a loss or gradient that is not finite. The state is saved "
+      "in "
+      "{}; earlier checkpoints are kept. What helps: --resume with a lower learning rate (--set "
+      "train.lr={:g}), a "
+      "longer warm-up, or --set model.precision=f32; remove the newest checkpoints to go on from an older "
+      "one",
       trainer_->progress().step, trainer_->progress().skipped_in_a_row, folder_->checkpoints(),
       config_.train.lr / 3);
   Json record = make_record("stopped");
@@ -243,7 +248,8 @@ RunOutcome Run::train() {
   const Index first = progress.step;
   while (progress.step < c.steps && signals_.received() == 0) {
     const Json record = trainer_->step();
-    if (progress.step % c.log_every == 0 || progress.step == c.steps || record.contains("skipped")) emit(record);
+    if (progress.step % c.log_every == 0 || progress.step == c.steps || record.contains("skipped"))
+      emit(record);
     if (c.gates_every > 0 && progress.step % c.gates_every == 0)
       if (const Json gates = trainer_->gates(); !gates.is_null()) emit(gates);
     if (c.eval_every > 0 && progress.step % c.eval_every == 0) validate();
@@ -270,8 +276,8 @@ RunOutcome Run::train() {
   record["best_validation"] = progress.json()["best_validation"];
   if (signal) record["signal"] = signal;
   record["message"] =
-      signal ? fmt::format("stopped at step {} and saved; go on with: ddl train --out {} --resume", progress.step,
-                           folder_->path())
+      signal ? fmt::format("stopped at step {} and saved; go on with: ddl train --out {} --resume",
+                           progress.step, folder_->path())
              : fmt::format("done: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}", progress.step,
                            format_count(static_cast<double>(progress.tokens)), progress.flops,
                            format_duration(progress.elapsed_s),

@@ -30,12 +30,13 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
   try {
     // The system gives the lock back when the process ends, however it ends.
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0)
-      throw UserError("{}: another process is training here; wait for it, stop it, or use another --out", path_);
-    const bool has_run = fs::exists(identity()) || fs::exists(checkpoints());
+      throw UserError("{}: another process is training here; wait for it, stop it, or use another --out",
+                      path_);
     if (resume && !fs::exists(config()))
       throw UserError("{}: there is no run to resume (no config.toml)", path_);
-    if (!resume && has_run)
-      throw UserError("{}: a run is here already; --resume goes on with it, another --out starts a new one", path_);
+    if (!resume && fs::exists(config()))
+      throw UserError("{}: a run is here already; --resume goes on with it, another --out starts a new one",
+                      path_);
   } catch (...) {
     ::close(lock_);
     throw;

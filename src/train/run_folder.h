@@ -1,6 +1,6 @@
 // The folder of a run:
-//   config.toml        the resolved configuration
-//   run.json           what the run began with and must not change: model, data, tokenizer
+//   config.toml        the resolved configuration; written last when a run begins: with it, there is a run
+//   run.json           what the run began with and must not change: data and tokenizer
 //   metrics.jsonl      one record per event
 //   checkpoints/       step-NNNNNNNN/
 //   .lock              held while a process trains here

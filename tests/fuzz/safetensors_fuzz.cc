@@ -20,11 +20,13 @@ std::string file(const std::string& header, std::size_t data_bytes) {
 }  // namespace
 
 std::vector<std::string> fuzz_seeds() {
-  return {file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-               R"("b":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}})",
-               26),
-          file(R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[0,4],"data_offsets":[0,0]}}   )", 0),
-          file("{}", 0)};
+  return {
+      file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+           R"("b":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}})",
+           26),
+      file(R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[0,4],"data_offsets":[0,0]}}   )",
+           0),
+      file("{}", 0)};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -22,7 +22,8 @@ std::string file_with(const std::string& header, std::size_t data_bytes) {
 
 std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape,
                    const std::string& offsets) {
-  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets +
+         "}";
 }
 
 std::string refusal(const std::string& bytes) {
@@ -66,7 +67,8 @@ TEST(Safetensors, HalfPrecision) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const int exponent = static_cast<int>(bits >> 10 & 31), fraction = static_cast<int>(bits & 1023);
     if (exponent == 31) continue;  // not finite
-    const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
     halves.push_back(static_cast<std::uint16_t>(bits));
     expected.push_back(static_cast<float>(bits >> 15 ? -magnitude : magnitude));
   }
@@ -102,8 +104,10 @@ TEST(Safetensors, RefusesFilesThatLie) {
       {"{" + tensor("a", "F32", "[2]", "[0]") + "}", 8, "data_offsets"},
       {"{" + tensor("a", "F32", "[2]", "[0,8]") + "," + tensor("b", "F32", "[2]", "[4,12]") + "}", 12,
        "'b' begins at byte 4 of the data, expected 8 (it overlaps"},
-      {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("b", "F32", "[1]", "[8,12]") + "}", 12, "a hole"},
-      {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("a", "F32", "[1]", "[4,8]") + "}", 8, "a hole"},
+      {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("b", "F32", "[1]", "[8,12]") + "}", 12,
+       "a hole"},
+      {"{" + tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("a", "F32", "[1]", "[4,8]") + "}", 8,
+       "a hole"},
       {"{\"a\":3}", 0, "'a': expected an object"},
       {"[1]", 0, "does not begin with"},
       {"{\"__metadata__\":{\"x\":1}}", 0, "'x' is not a string"},

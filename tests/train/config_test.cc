@@ -13,24 +13,27 @@ namespace {
 
 TEST(RunConfig, AppliesPresetThenFileThenSets) {
   const TestFolder folder;
-  const std::string file =
-      folder.write("c.toml", "preset = \"small\"\nmodel.layers = 3\ntrain.lr = 0.5\n[data]\norder = \"random\"\n");
+  const std::string file = folder.write(
+      "c.toml", "preset = \"small\"\nmodel.layers = 3\ntrain.lr = 0.5\n[data]\norder = \"random\"\n");
   const RunConfig c = load_run_config({"", "", file, {"train.lr=0.25", "model.residual=baseline"}});
   EXPECT_EQ(c.preset, "small");
   EXPECT_EQ(c.model.width, 768);
   EXPECT_EQ(c.model.layers, 3);
   EXPECT_EQ(c.train.lr, 0.25);
   EXPECT_EQ(c.train.data_order, "random");
-  EXPECT_EQ(c.model.vocab, 0);  // the data's
+  EXPECT_EQ(c.model.vocab, 0);                                          // the data's
   EXPECT_EQ(load_run_config({"mini", "", file, {}}).model.width, 320);  // the command line's preset wins
   EXPECT_EQ(load_run_config({"", "", "", {}}).preset, "tiny");
-  EXPECT_TRUE(contains(message_of<UserError>([&] { load_run_config({"", "", "", {"train.stepz=1"}}); }),
+  EXPECT_TRUE(contains(message_of<UserError>([&] {
+                         load_run_config({"", "", "", {"train.stepz=1"}});
+                       }),
                        "did you mean 'train.steps'"));
   EXPECT_TRUE(contains(message_of<UserError>([&] { load_run_config({"huge", "", "", {}}); }), "huge"));
 }
 
 TEST(RunConfig, StoredTextRestoresIt) {
-  RunConfig c = load_run_config({"mini", "", "", {"train.lr=0.003", "model.vocab=77", "train.seed=12345678901"}});
+  RunConfig c =
+      load_run_config({"mini", "", "", {"train.lr=0.003", "model.vocab=77", "train.seed=12345678901"}});
   const RunConfig again = load_run_config({"", c.to_toml(), "", {}});
   EXPECT_EQ(again.to_toml(), c.to_toml());
   EXPECT_EQ(again.model.vocab, 77);
@@ -91,7 +94,8 @@ TEST(RunConfig, ResumeMayChangeSomeThings) {
     change(c);
     return message_of<UserError>([&] { allowed_changes(before, c); });
   };
-  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.model.layers = 9; }), "model.layers: 4 in the run, 9 asked for"));
+  EXPECT_TRUE(
+      contains(refused([](RunConfig& c) { c.model.layers = 9; }), "model.layers: 4 in the run, 9 asked for"));
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.model.residual = "baseline"; }), "model.residual"));
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.seed = 9; }), "train.seed"));
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.batch = 9; }), "train.batch"));
@@ -120,7 +124,8 @@ TEST(ConfigJson, RestoresTheModelAndRefusesContradictions) {
   EXPECT_TRUE(contains(refused([](Json& j) { j["ddl"]["width"] = Json::array(); }), "width"));
   EXPECT_TRUE(contains(refused([](Json& j) { j["ddl"]["a b\"\n"] = 1; }), "config.json"));
   EXPECT_TRUE(contains(refused([](Json& j) { j.erase("ddl"); }), "ddl"));
-  EXPECT_TRUE(contains(message_of<UserError>([&] { parse_model_config("{\"ddl\":", "config.json"); }), "config.json"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { parse_model_config("{\"ddl\":", "config.json"); }),
+                       "config.json"));
 }
 
 }  // namespace

@@ -13,10 +13,11 @@ namespace {
 constexpr Index kSteps = 200;
 
 double loss_after_training(const Dataset& data, const std::string& residual, Index seed) {
-  RunConfig c = load_run_config(
-      {"", "", "", small_sets({"model.residual=" + residual, "train.lr=0.004", "train.warmup=20",
-                               fmt::format("train.steps={}", kSteps), fmt::format("train.seed={}", seed),
-                               "train.batch=8", "eval.windows=32", "checkpoint.background=false"})});
+  RunConfig c =
+      load_run_config({"", "", "",
+                       small_sets({"model.residual=" + residual, "train.lr=0.004", "train.warmup=20",
+                                   fmt::format("train.steps={}", kSteps), fmt::format("train.seed={}", seed),
+                                   "train.batch=8", "eval.windows=32", "checkpoint.background=false"})});
   resolve_with_data(c, data, kOneThread);
   Trainer trainer(c, data, kOneThread);
   for (Index i = 0; i < kSteps; ++i) trainer.step();

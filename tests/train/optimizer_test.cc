@@ -14,7 +14,8 @@ namespace {
 
 ModelConfig small_model() {
   ModelConfig c;
-  c.layers = 1, c.width = 16, c.heads = 2, c.vocab = 11, c.context = 4, c.precision = "f32", c.residual = "ddl-cc";
+  c.layers = 1, c.width = 16, c.heads = 2, c.vocab = 11, c.context = 4, c.precision = "f32",
+  c.residual = "ddl-cc";
   return c;
 }
 
@@ -67,8 +68,9 @@ TEST(Optimizer, MatchesTheDefinitionPerGroup) {
       for (Index i = p.offset; i < p.offset + p.count; ++i) {
         const double clipped = static_cast<double>(g[i]) * t.clip / norm;
         // The first step: both bias corrections undo the decay, so the move is lr g / (|g| + eps).
-        const double expected = static_cast<double>(before[i]) * (1 - (p.decays ? rate * t.weight_decay : 0)) -
-                                rate * clipped / (std::abs(clipped) + t.eps);
+        const double expected =
+            static_cast<double>(before[i]) * (1 - (p.decays ? rate * t.weight_decay : 0)) -
+            rate * clipped / (std::abs(clipped) + t.eps);
         ASSERT_NEAR(b.model->params()[i], expected, 2e-6) << p.name << " " << i;
       }
       decayed += p.decays, plain += !p.decays, hidden += p.hidden_matrix;

@@ -18,8 +18,8 @@ namespace ddl {
 inline const Exec kOneThread{};
 
 // Overwrite episodes ("a=3 b=7 a=5 b?7 a?5") in bytes, with their answers marked.
-inline std::string make_data(const TestFolder& folder, const std::string& name = "data", Index documents = 120,
-                             std::uint64_t seed = 1) {
+inline std::string make_data(const TestFolder& folder, const std::string& name = "data",
+                             Index documents = 120, std::uint64_t seed = 1) {
   OverwriteOptions options;
   options.statements = 12;
   options.keys = 3;
@@ -35,15 +35,16 @@ inline std::string make_data(const TestFolder& folder, const std::string& name =
 
 // Two layers of 32 features, 48 tokens of context; a step takes a few milliseconds.
 inline std::vector<std::string> small_sets(std::vector<std::string> more = {}) {
-  std::vector<std::string> sets = {"model.layers=2",        "model.width=32",  "model.heads=2",
-                                   "model.context=48",      "train.batch=4",   "train.warmup=2",
-                                   "model.precision=f32",   "eval.windows=6",  "eval.every=2",
+  std::vector<std::string> sets = {"model.layers=2",           "model.width=32",  "model.heads=2",
+                                   "model.context=48",         "train.batch=4",   "train.warmup=2",
+                                   "model.precision=f32",      "eval.windows=6",  "eval.every=2",
                                    "checkpoint.every_steps=0", "log.floor=false", "log.gates_every=2"};
   sets.insert(sets.end(), more.begin(), more.end());
   return sets;
 }
 
-inline RunRequest small_request(const std::string& data, const std::string& out, std::vector<std::string> sets = {}) {
+inline RunRequest small_request(const std::string& data, const std::string& out,
+                                std::vector<std::string> sets = {}) {
   RunRequest request;
   request.data = data;
   request.out = out;
@@ -80,7 +81,8 @@ inline std::vector<std::string> trajectory(const std::string& run_folder) {
   for (const char* event : {"step", "validation", "gates"})
     for (const Json& r : records(run_folder, event)) {
       Json kept{{"event", event}};
-      for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "flops", "answer_accuracy", "sublayers"})
+      for (const char* key :
+           {"step", "loss", "grad_norm", "lr", "tokens", "flops", "answer_accuracy", "sublayers"})
         if (r.contains(key)) kept[key] = r[key];
       lines.push_back(to_line(kept));
     }
