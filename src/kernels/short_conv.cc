@@ -28,14 +28,15 @@ void RepeatBackward(float* dx, const float* dstate, Index D, Index C) {
 }
 
 // One token at position t. `back` taps reach into the past of an input row, `ahead` into the future of a
-// gradient.
-void EmbeddingConvForward(float* state, const float* x, const float* w_EDC, Index back, Index D, Index C,
-                          Index E) {
+// gradient. Forward takes the input rows one by one, rows[s] the one s steps back, because a decoder's past
+// lies elsewhere than its present.
+void EmbeddingConvForward(float* state, const float* const* rows, const float* w_EDC, Index back, Index D,
+                          Index C, Index E) {
   for (Index d = 0; d < D; ++d)
     ForEach(C, [&](auto tag, Index i) HWY_ATTR {
       auto sum = hn::Zero(tag);
       for (Index s = 0; s <= back; ++s)
-        sum = hn::MulAdd(hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i), hn::LoadU(tag, x - s * C + i),
+        sum = hn::MulAdd(hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i), hn::LoadU(tag, rows[s] + i),
                          sum);
       hn::StoreU(sum, tag, state + d * C + i);
     });
@@ -60,15 +61,15 @@ void EmbeddingConvBackward(float* dx, float* piece_EDC, const float* dstate, con
   });
 }
 
-void TokenCompressForward(float* x, const float* state, const float* w_EDC, const float* read_D, Index back,
-                          Index D, Index C, Index E) {
+void TokenCompressForward(float* x, const float* const* rows, const float* w_EDC, const float* read_D,
+                          Index back, Index D, Index C, Index E) {
   ForEach(C, [&](auto tag, Index i) HWY_ATTR {
     auto total = hn::Zero(tag);
     for (Index d = 0; d < D; ++d) {
       auto sum = hn::Zero(tag);
       for (Index s = 0; s <= back; ++s)
         sum = hn::MulAdd(hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i),
-                         hn::LoadU(tag, state + (d - s * D) * C + i), sum);
+                         hn::LoadU(tag, rows[s] + d * C + i), sum);
       total = hn::MulAdd(hn::Set(tag, read_D[d]), sum, total);
     }
     hn::StoreU(total, tag, x + i);
@@ -124,6 +125,35 @@ void for_tokens(Index N, const Exec& ex, FunctionRef<void(Index)> token) {
 Index reach_back(Index n, Index T, Index E) { return std::min(E - 1, n % T); }
 Index reach_ahead(Index n, Index T, Index E) { return std::min(E - 1, T - 1 - n % T); }
 
+// The input rows a token reads: at[s] is the one s steps back, s = 0 .. back.
+struct Rows {
+  Index back;
+  const float* at[kMaxTaps];
+};
+
+Rows sequence_rows(const float* rows, Index n, Index T, Index stride, Index E) {
+  Rows r;
+  r.back = reach_back(n, T, E);
+  for (Index s = 0; s <= r.back; ++s) r.at[s] = rows + (n - s) * stride;
+  return r;
+}
+
+// For token i of a span that starts at `position`; rows before the span are in the ring.
+Rows span_rows(const float* span, const float* ring, Index position, Index i, Index stride, Index E) {
+  Rows r;
+  r.back = std::min(E - 1, position + i);
+  for (Index s = 0; s <= r.back; ++s)
+    r.at[s] = s <= i ? span + (i - s) * stride : ring + ((position + i - s) % (E - 1)) * stride;
+  return r;
+}
+
+// The last E-1 rows of the span (all of them, where it has fewer) into their places.
+void update_ring(float* ring, const float* span, Index position, Index n, Index stride, Index E) {
+  for (Index i = std::max<Index>(0, n - (E - 1)); i < n; ++i)
+    std::memcpy(ring + ((position + i) % (E - 1)) * stride, span + i * stride,
+                static_cast<std::size_t>(stride) * sizeof(float));
+}
+
 // token(n, piece's sums) for all tokens; the sums of all pieces, joined in order, end in the first piece's
 // row.
 float* sum_over_tokens(float* scratch, Index N, Index count, const Exec& ex,
@@ -159,10 +189,21 @@ void repeat_bwd(float* dx_NC, const float* dstate_NDC, Index N, Index D, Index C
 
 void embedding_conv_fwd(float* state_NDC, const float* x_NC, const float* w_EDC, Index N, Index T, Index D,
                         Index C, Index E, const Exec& ex) {
+  DDL_CHECK(E <= kMaxTaps, "{} taps", E);
   for_tokens(N, ex, [&](Index n) {
-    HWY_DYNAMIC_DISPATCH(EmbeddingConvForward)
-    (state_NDC + n * D * C, x_NC + n * C, w_EDC, reach_back(n, T, E), D, C, E);
+    const Rows rows = sequence_rows(x_NC, n, T, C, E);
+    HWY_DYNAMIC_DISPATCH(EmbeddingConvForward)(state_NDC + n * D * C, rows.at, w_EDC, rows.back, D, C, E);
   });
+}
+
+void embedding_conv_span(float* state_nDC, float* ring_RC, const float* x_nC, const float* w_EDC,
+                         Index position, Index n, Index D, Index C, Index E, const Exec& ex) {
+  DDL_CHECK(E <= kMaxTaps, "{} taps", E);
+  for_tokens(n, ex, [&](Index i) {
+    const Rows rows = span_rows(x_nC, ring_RC, position, i, C, E);
+    HWY_DYNAMIC_DISPATCH(EmbeddingConvForward)(state_nDC + i * D * C, rows.at, w_EDC, rows.back, D, C, E);
+  });
+  update_ring(ring_RC, x_nC, position, n, C, E);
 }
 
 void embedding_conv_bwd(float* dx_NC, float* dw_EDC, const float* dstate_NDC, const float* x_NC,
@@ -178,10 +219,22 @@ void embedding_conv_bwd(float* dx_NC, float* dw_EDC, const float* dstate_NDC, co
 
 void token_compress_fwd(float* x_NC, const float* state_NDC, const float* w_EDC, const float* read_D, Index N,
                         Index T, Index D, Index C, Index E, const Exec& ex) {
+  DDL_CHECK(E <= kMaxTaps, "{} taps", E);
   for_tokens(N, ex, [&](Index n) {
-    HWY_DYNAMIC_DISPATCH(TokenCompressForward)
-    (x_NC + n * C, state_NDC + n * D * C, w_EDC, read_D, reach_back(n, T, E), D, C, E);
+    const Rows rows = sequence_rows(state_NDC, n, T, D * C, E);
+    HWY_DYNAMIC_DISPATCH(TokenCompressForward)(x_NC + n * C, rows.at, w_EDC, read_D, rows.back, D, C, E);
   });
+}
+
+void token_compress_span(float* x_nC, float* ring_RDC, const float* state_nDC, const float* w_EDC,
+                         const float* read_D, Index position, Index n, Index D, Index C, Index E,
+                         const Exec& ex) {
+  DDL_CHECK(E <= kMaxTaps, "{} taps", E);
+  for_tokens(n, ex, [&](Index i) {
+    const Rows rows = span_rows(state_nDC, ring_RDC, position, i, D * C, E);
+    HWY_DYNAMIC_DISPATCH(TokenCompressForward)(x_nC + i * C, rows.at, w_EDC, read_D, rows.back, D, C, E);
+  });
+  update_ring(ring_RDC, state_nDC, position, n, D * C, E);
 }
 
 void token_compress_bwd(float* dstate_NDC, Write dstate_mode, float* dw_EDC, float* dread_D,
