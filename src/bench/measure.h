@@ -22,6 +22,7 @@ struct MachineLimits {
   double f32_gflops;
   double bf16_gflops;  // 0 without bf16 instructions
   double stream_gbps;  // bytes read plus bytes written
+  double read_gbps;    // reading alone
 };
 MachineLimits measure_limits(const Exec& ex);
 
