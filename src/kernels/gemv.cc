@@ -15,9 +15,10 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// Rows times tokens held in registers: eight sums at most, because the smallest vector machines have sixteen
-// registers and the loads need some.
-constexpr Index kRows = 4, kTokens = 4;
+// Rows times tokens held in registers: twelve sums at most, because the smallest vector machines have sixteen
+// registers, and the rows and a token's part need the rest.
+constexpr Index kTokens = 4;
+constexpr Index rows_for(Index tokens) { return tokens == 1 ? 4 : 3; }
 
 // y[n][r] = x_n . w_r for R rows of w and G tokens. One chain of sums per pair, whatever R and G are, so that
 // a token's result does not depend on its company. `ahead` is what the next call will read: it is asked for
@@ -49,40 +50,39 @@ HWY_INLINE void Tile(Out* y, Index ldy, const T* HWY_RESTRICT x, const T* HWY_RE
     }
 }
 
-// R rows for all tokens: the first group reads them from memory, later groups from the first-level cache.
-template <Index R, class T, class Out>
-HWY_INLINE void Rows(Out* y, Index ldy, const T* x, const T* w, const T* ahead, Index N, Index I) {
-  for (Index n = 0; n < N; n += kTokens, ahead = nullptr) {
-    Out* to = y + n * ldy;
-    const T* from = x + n * I;
-    switch (std::min(kTokens, N - n)) {
-      case 1:
-        Tile<R, 1>(to, ldy, from, w, ahead, I);
-        break;
-      case 2:
-        Tile<R, 2>(to, ldy, from, w, ahead, I);
-        break;
-      case 3:
-        Tile<R, 3>(to, ldy, from, w, ahead, I);
-        break;
-      default:
-        Tile<R, 4>(to, ldy, from, w, ahead, I);
-    }
-  }
+// Rows begin .. end for G tokens.
+template <Index G, class T, class Out>
+HWY_INLINE void Group(Out* y, Index ldy, const T* x, const T* w, Index begin, Index end, bool first,
+                      Index I) {
+  constexpr Index R = rows_for(G);
+  Index o = begin;
+  for (; o + R <= end; o += R)
+    Tile<R, G, T, Out>(y + o, ldy, x, w + o * I, first && o + 2 * R <= end ? w + (o + R) * I : nullptr, I);
+  for (; o < end; ++o) Tile<1, G, T, Out>(y + o, ldy, x, w + o * I, nullptr, I);
 }
 
+// The first group of tokens reads the rows from memory, later groups find them in the second-level cache; a
+// group's tokens stay in the first.
 template <class T, class Out>
 HWY_INLINE void Gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index begin, Index end, Index N, Index O,
                      Index I) {
-  Index o = begin;
-  const auto run = [&](auto rows) HWY_ATTR {
-    constexpr Index R = decltype(rows)::value;
-    for (; o + R <= end; o += R)
-      Rows<R>(y_NO + o, O, x_NI, w_OI + o * I, o + 2 * R <= end ? w_OI + (o + R) * I : nullptr, N, I);
-  };
-  if (N <= 2) run(std::integral_constant<Index, kRows>());
-  run(std::integral_constant<Index, 2>());
-  run(std::integral_constant<Index, 1>());
+  for (Index n = 0; n < N; n += kTokens) {
+    Out* y = y_NO + n * O;
+    const T* x = x_NI + n * I;
+    switch (std::min(kTokens, N - n)) {
+      case 1:
+        Group<1>(y, O, x, w_OI, begin, end, n == 0, I);
+        break;
+      case 2:
+        Group<2>(y, O, x, w_OI, begin, end, n == 0, I);
+        break;
+      case 3:
+        Group<3>(y, O, x, w_OI, begin, end, n == 0, I);
+        break;
+      default:
+        Group<4>(y, O, x, w_OI, begin, end, n == 0, I);
+    }
+  }
 }
 
 void GemvF32(float* y, const float* x, const float* w, Index begin, Index end, Index N, Index O, Index I) {
@@ -112,9 +112,10 @@ HWY_EXPORT(GemvBf16);
 template <class T, class Out>
 void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
   current_isa();
-  // About 128 KiB of weights a claim: ten microseconds of reading, far more than a claim costs.
+  // About 128 KiB of weights a claim: ten microseconds of reading, far more than a claim costs, and a part of
+  // the second-level cache. A multiple of the rows of any tile.
   const Index bytes = std::max<Index>(1, I * static_cast<Index>(sizeof(T)));
-  const Index grain = std::max<Index>(4, (Index{128} << 10) / bytes / 4 * 4);
+  const Index grain = std::max<Index>(12, (Index{128} << 10) / bytes / 12 * 12);
   parallel_chunks(O, grain, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<T, float>)
       HWY_DYNAMIC_DISPATCH(GemvF32)(y_NO, x_NI, w_OI, begin, end, N, O, I);
