@@ -3,6 +3,10 @@
 add_library(ddl_options INTERFACE)
 target_compile_options(ddl_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -fno-math-errno
                        $<$<BOOL:${DDL_WERROR}>:-Werror>)
+# g++ 12 warns of overlapping copies in plain string concatenation (its bug 105651).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(ddl_options INTERFACE -Wno-restrict)
+endif()
 target_include_directories(ddl_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 if(DDL_SANITIZE)
   target_compile_options(ddl_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all

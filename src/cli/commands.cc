@@ -3,6 +3,11 @@
 namespace ddl {
 
 // In the order a person meets them; this is also the order of the help.
-void add_all_commands(CLI::App& app) { add_bench_command(app); }
+void add_all_commands(CLI::App& app) {
+  add_tokenizer_command(app);
+  add_data_command(app);
+  add_info_command(app);
+  add_bench_command(app);
+}
 
 }  // namespace ddl

@@ -1,0 +1,181 @@
+// ddl data prepare | info | generate
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "data/dataset.h"
+#include "data/generate.h"
+#include "data/info.h"
+#include "data/prepare.h"
+#include "data/tokenizer.h"
+
+namespace ddl {
+namespace {
+
+// "\n", "\t" and "\\" as a shell user writes them.
+std::string unescape(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      out += text[i];
+      continue;
+    }
+    const char c = text[++i];
+    if (c == 'n')
+      out += '\n';
+    else if (c == 't')
+      out += '\t';
+    else if (c == 'r')
+      out += '\r';
+    else if (c == '\\')
+      out += '\\';
+    else
+      throw UserError("--separator: unknown escape \\{}; expected \\n, \\t, \\r or \\\\", c);
+  }
+  return out;
+}
+
+void prepare(PrepareOptions options, const std::string& tokenizer_path, bool json) {
+  const auto start = std::chrono::steady_clock::now();
+  options.corpus.separator = unescape(options.corpus.separator);
+  if (!json) options.progress = stderr;
+  const auto tokenizer = load_tokenizer(tokenizer_path);
+  const Json manifest = prepare_dataset(options, *tokenizer, default_exec());
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  if (json) {
+    Json record = make_record("prepare");
+    record["seconds"] = elapsed.count();
+    record["dataset"] = manifest;
+    std::printf("%s\n", to_line(record).c_str());
+    return;
+  }
+  double input_bytes = 0;
+  for (const char* key : {"inputs", "val_inputs"})
+    if (manifest.contains(key))
+      for (const auto& input : manifest[key]) input_bytes += input["bytes"].get<double>();
+  for (const char* key : {"bad_rows_first", "bad_rows_first_val"})
+    if (manifest.contains(key))
+      for (const auto& message : manifest[key])
+        std::fprintf(stderr, "left out: %s\n", message.get<std::string>().c_str());
+  if (const Index bad = manifest["bad_rows_left_out"].get<Index>(); bad > 0)
+    std::fprintf(stderr, "%td bad rows left out in all\n", bad);
+  std::printf("%s: %td documents, %td training and %td validation tokens (%s), %.1f s, %.1f MB/s of input\n",
+              options.out.c_str(), manifest["documents"].get<Index>(),
+              manifest["train"]["tokens"].get<Index>(), manifest["val"]["tokens"].get<Index>(),
+              manifest["tokenizer"].get<std::string>().c_str(), elapsed.count(),
+              input_bytes / 1e6 / elapsed.count());
+  std::printf("Next: ./ddl data info %s, then ./ddl train --data %s --out RUN\n", options.out.c_str(),
+              options.out.c_str());
+}
+
+void add_prepare(CLI::App& data) {
+  auto options = std::make_shared<PrepareOptions>();
+  auto tokenizer = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  CLI::App* c = data.add_subcommand("prepare", "turn text into a dataset of token shards");
+  c->add_option("INPUT", options->inputs,
+                "files or folders of .txt, .md, .jsonl (also .gz, .zst) or .parquet, or - for standard input")
+      ->required();
+  c->add_option("--tokenizer", *tokenizer, "a tokenizer's file or folder, or 'bytes'")->required();
+  c->add_option("--out", options->out, "the folder to write")->required();
+  c->add_option("--name", options->name, "name of the shards (default: that of the folder)");
+  auto* fraction = c->add_option("--val-fraction", options->val_fraction, "share of the tokens held out")
+                       ->capture_default_str();
+  c->add_option("--val", options->val_inputs, "the validation split comes from this input instead")
+      ->excludes(fraction);
+  c->add_option("--seed", options->seed, "of the order of the documents")->capture_default_str();
+  c->add_option("--shard-tokens", options->shard_tokens, "tokens of a shard")->capture_default_str();
+  c->add_option("--field", options->corpus.field, "of JSON Lines and Parquet")->capture_default_str();
+  c->add_option("--separator", options->corpus.separator,
+                "splits text files into documents (\\n is a line break)");
+  c->add_option("--format", options->corpus.format, "auto (by name), text, jsonl or parquet")
+      ->check(CLI::IsMember({"auto", "text", "jsonl", "parquet"}))
+      ->capture_default_str();
+  c->add_option("--skip-bad", options->corpus.skip_bad, "bad rows to leave out before it is an error")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_flag("--force", options->force, "replace a dataset that is there already");
+  c->add_flag("--json", *json, "one JSON record instead of text");
+  c->callback([=] { prepare(*options, *tokenizer, *json); });
+}
+
+void add_info(CLI::App& data) {
+  struct Args {
+    std::string folder, tokenizer;
+    bool json = false, verify = false;
+  };
+  auto args = std::make_shared<Args>();
+  CLI::App* c = data.add_subcommand("info", "show what a dataset holds");
+  c->add_option("DIR", args->folder, "prepared by ddl, or llm.c or nanoGPT shards")->required();
+  c->add_option("--tokenizer", args->tokenizer, "to show text, where the folder has no tokenizer");
+  c->add_flag("--verify", args->verify, "compare every file with its hash in dataset.json");
+  c->add_flag("--json", args->json, "one JSON record instead of text");
+  c->callback([args] {
+    const Exec ex = default_exec();
+    const Dataset dataset = Dataset::open(args->folder, ex);
+    if (args->verify) dataset.verify_hashes(ex);
+    const std::string path = args->tokenizer.empty() ? dataset.tokenizer_path() : args->tokenizer;
+    const auto tokenizer = path.empty() ? nullptr : load_tokenizer(path);
+    const Json description = describe_dataset(dataset, tokenizer.get(), ex);
+    std::printf("%s\n", args->json ? to_line(description).c_str() : dataset_screen(description).c_str());
+  });
+}
+
+void add_generate(CLI::App& data) {
+  struct Args {
+    Index documents = 10000;
+    std::uint64_t seed = 0;
+    std::string out = "-";
+    OverwriteOptions overwrite;
+  };
+  auto args = std::make_shared<Args>();
+  CLI::App* c = data.add_subcommand("generate", "write a corpus with known answers");
+  c->require_subcommand(1);
+  const auto common = [&](CLI::App* kind) {
+    kind->add_option("--docs", args->documents, "documents to write")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    kind->add_option("--seed", args->seed, "other seeds, other documents")->capture_default_str();
+    kind->add_option("--out", args->out, "a .jsonl file, or - for standard output")->capture_default_str();
+  };
+  CLI::App* stories =
+      c->add_subcommand("stories", "short English stories in which things change, with questions");
+  common(stories);
+  stories->callback([args] {
+    write_generated(args->out, args->documents, default_exec(),
+                    [&](Index i) { return generate_story(args->seed, i); });
+  });
+  CLI::App* overwrite = c->add_subcommand("overwrite", "keys and values: a=3 b=7 a=5 a?5");
+  common(overwrite);
+  OverwriteOptions& o = args->overwrite;
+  overwrite->add_option("--statements,--length", o.statements, "assignments and queries of an episode")
+      ->capture_default_str();
+  overwrite->add_option("--keys", o.keys, "different keys")->capture_default_str();
+  overwrite->add_option("--values", o.values, "different values")->capture_default_str();
+  overwrite
+      ->add_option("--overwrite-rate", o.overwrite_rate, "share of assignments that change a key's value")
+      ->capture_default_str();
+  overwrite->add_option("--query-rate", o.query_rate, "share of statements that ask")->capture_default_str();
+  overwrite->callback([args] {
+    args->overwrite.check();
+    write_generated(args->out, args->documents, default_exec(),
+                    [&](Index i) { return generate_overwrite(args->overwrite, args->seed, i); });
+  });
+}
+
+}  // namespace
+
+void add_data_command(CLI::App& app) {
+  CLI::App* data = app.add_subcommand("data", "text to tokens: prepare, info, generate");
+  data->require_subcommand(1);
+  add_prepare(*data);
+  add_info(*data);
+  add_generate(*data);
+}
+
+}  // namespace ddl

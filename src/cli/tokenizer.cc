@@ -1,0 +1,251 @@
+// ddl tokenizer train | encode | decode | info
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <iterator>
+
+#include "cli/commands.h"
+#include "core/record.h"
+#include "data/bpe_train.h"
+#include "data/corpus.h"
+
+namespace ddl {
+namespace {
+
+std::string read_stdin() {
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+// A line on standard error that is rewritten in place on a terminal and printed every few seconds elsewhere.
+class ProgressLine {
+ public:
+  void show(const std::string& text) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return;
+    next_ = now + (terminal_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(5000));
+    if (terminal_)
+      fmt::print(stderr, "\r{}\033[K", text);
+    else
+      fmt::print(stderr, "{}\n", text);
+    std::fflush(stderr);
+    shown_ = terminal_;
+  }
+  ~ProgressLine() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  bool shown_ = false;
+  // Quick runs show nothing.
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+};
+
+// All documents of the inputs; long ones in pieces, cut where no token reaches across. Returns how many there
+// were.
+Index for_each_document(const std::vector<std::string>& inputs, const std::string& field,
+                        const std::function<void(std::string_view)>& add) {
+  CorpusOptions options;
+  options.field = field;
+  CorpusReader reader(inputs, options);
+  Document document;
+  while (reader.next(document)) add(document.text);
+  return reader.documents();
+}
+
+// --- the commands
+// ------------------------------------------------------------------------------------------------
+
+struct TrainArgs {
+  std::vector<std::string> inputs;
+  std::string out, field = "text";
+  Index vocab = 8192;
+  bool json = false;
+};
+
+void train_command(const TrainArgs& args) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  WordCounter words(default_exec());
+  BpeVocabulary vocabulary;
+  Index documents = 0;
+  {
+    ProgressLine line;
+    documents = for_each_document(args.inputs, args.field, [&](std::string_view document) {
+      words.add(document);
+      line.show(fmt::format("counting words: {:.1f} MB, {:.1f} MB/s",
+                            static_cast<double>(words.bytes()) / 1e6,
+                            static_cast<double>(words.bytes()) / 1e6 / seconds()));
+    });
+    if (words.bytes() == 0) throw UserError("expected text to train on, found none in the given input");
+    vocabulary = train_bpe(words, args.vocab, [&](Index done, Index total) {
+      line.show(fmt::format("merging: {} of {} tokens", done, total));
+    });
+  }
+  const BpeTokenizer tokenizer(std::move(vocabulary));
+  tokenizer.save(args.out);
+
+  Json record = make_record("tokenizer_train");
+  record["out"] = args.out;
+  record["documents"] = documents;
+  record["bytes"] = words.bytes();
+  record["vocab_size"] = tokenizer.vocab_size();
+  record["end_of_text"] = tokenizer.end_of_text();
+  record["seconds"] = seconds();
+  if (args.json) {
+    fmt::print("{}\n", to_line(record));
+    return;
+  }
+  fmt::print("{}: {} tokens from {} documents, {:.1f} MB, in {:.1f} s; end of text is {}\n", args.out,
+             tokenizer.vocab_size(), documents, static_cast<double>(words.bytes()) / 1e6, seconds(),
+             tokenizer.end_of_text());
+  if (tokenizer.vocab_size() < args.vocab)
+    fmt::print(
+        "{} tokens were asked for; no pair of tokens occurs twice any more, so more would be of no use\n",
+        args.vocab);
+}
+
+struct EncodeArgs {
+  std::string tokenizer, text = "-";
+  bool json = false, special = false;
+};
+
+void encode_command(const EncodeArgs& args) {
+  const auto tokenizer = load_tokenizer(args.tokenizer);
+  const std::string text = args.text == "-" ? read_stdin() : args.text;
+  std::vector<TokenId> ids;
+  if (args.special)
+    encode_with_end_of_text(*tokenizer, text, ids);
+  else
+    tokenizer->encode(text, ids);
+  if (!args.json) {
+    fmt::print("{}\n", fmt::join(ids, " "));
+    return;
+  }
+  Json record = make_record("tokenizer_encode");
+  record["bytes"] = text.size();
+  record["tokens"] = ids.size();
+  record["ids"] = ids;
+  Json& pieces = record["pieces"] = Json::array();
+  for (const TokenId id : ids) pieces.push_back(tokenizer->decode({&id, 1}));
+  fmt::print("{}\n", to_line(record));
+}
+
+struct DecodeArgs {
+  std::string tokenizer;
+  std::vector<std::string> ids;
+};
+
+void decode_command(const DecodeArgs& args) {
+  const auto tokenizer = load_tokenizer(args.tokenizer);
+  std::string words = fmt::format("{}", fmt::join(args.ids, " "));
+  if (args.ids.empty() || words == "-") words = read_stdin();
+  std::vector<TokenId> ids;
+  Index outside = 0;
+  std::istringstream stream(std::move(words));
+  for (std::string word; stream >> word;) {
+    TokenId id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || stop != word.data() + word.size())
+      throw UserError("expected token ids (whole numbers) with spaces between them, found '{}'",
+                      word.substr(0, 80));
+    outside += static_cast<Index>(id) >= tokenizer->vocab_size();
+    ids.push_back(id);
+  }
+  const std::string text = tokenizer->decode(ids);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (::isatty(STDOUT_FILENO)) std::fputc('\n', stdout);  // elsewhere the bytes are exact
+  if (outside > 0)
+    fmt::print(stderr, "ddl: {} of {} ids are outside the vocabulary (0 to {}) and stand for nothing\n",
+               outside, ids.size(), tokenizer->vocab_size() - 1);
+}
+
+struct InfoArgs {
+  std::string tokenizer;
+  bool json = false;
+};
+
+void info_command(const InfoArgs& args) {
+  const auto tokenizer = load_tokenizer(args.tokenizer);
+  const TokenId end_id = tokenizer->end_of_text();
+  Index unused = 0;
+  std::vector<std::string> tokens;
+  for (TokenId id = 0; static_cast<Index>(id) < tokenizer->vocab_size(); ++id) {
+    tokens.push_back(tokenizer->decode({&id, 1}));
+    unused += tokens.back().empty();
+  }
+  std::stable_sort(tokens.begin(), tokens.end(), [](auto& a, auto& b) { return a.size() > b.size(); });
+  Json record = make_record("tokenizer_info");
+  record["tokenizer"] = args.tokenizer;
+  record["name"] = tokenizer->name();
+  record["vocab_size"] = tokenizer->vocab_size();
+  record["end_of_text"] = end_id;
+  record["end_of_text_text"] = tokenizer->decode({&end_id, 1});
+  record["unused_ids"] = unused;
+  record["longest_token_bytes"] = tokens.front().size();
+  record["shard_token_bytes"] = tokenizer->vocab_size() <= 65536 ? 2 : 4;
+  if (args.json) {
+    fmt::print("{}\n", to_line(record));
+    return;
+  }
+  fmt::print(
+      "{}\n  vocabulary     {} ids{}\n  end of text    {} {}\n  longest token  {} bytes\n  in shards      {} "
+      "bytes a token\n",
+      tokenizer->name(), tokenizer->vocab_size(),
+      unused > 0 ? fmt::format(", {} of them unused", unused) : "", end_id,
+      record["end_of_text_text"].get<std::string>(), tokens.front().size(),
+      record["shard_token_bytes"].get<int>());
+}
+
+}  // namespace
+
+void add_tokenizer_command(CLI::App& app) {
+  CLI::App* tokenizer = app.add_subcommand("tokenizer", "Train, use and look at tokenizers");
+  tokenizer->require_subcommand(1);
+  const std::string what =
+      "A tokenizer: a folder, tokenizer.json, vocab.json + merges.txt, encoder.json + vocab.bpe, *.tiktoken, "
+      "or \"bytes\"";
+
+  auto train = std::make_shared<TrainArgs>();
+  CLI::App* command = tokenizer->add_subcommand("train", "Train a byte-level BPE tokenizer on text");
+  command
+      ->add_option("INPUT", train->inputs,
+                   "Files (.txt, .md, .jsonl), folders of them, or - for standard input")
+      ->required();
+  command->add_option("--vocab", train->vocab, "Vocabulary size: 256 bytes, merged tokens, end of text")
+      ->capture_default_str();
+  command->add_option("--out", train->out, "Folder for tokenizer.json")->required();
+  command->add_option("--field", train->field, "Field of a .jsonl row that holds the text")
+      ->capture_default_str();
+  command->add_flag("--json", train->json, "Print a JSON record");
+  command->callback([train] { train_command(*train); });
+
+  auto encode = std::make_shared<EncodeArgs>();
+  command = tokenizer->add_subcommand("encode", "Text to token ids");
+  command->add_option("T", encode->tokenizer, what)->required();
+  command->add_option("TEXT", encode->text, "The text, or - for standard input")->capture_default_str();
+  command->add_flag("--special", encode->special, "Make <|endoftext|> in the text the end-of-text token");
+  command->add_flag("--json", encode->json, "Print a JSON record with the pieces");
+  command->callback([encode] { encode_command(*encode); });
+
+  auto decode = std::make_shared<DecodeArgs>();
+  command = tokenizer->add_subcommand("decode", "Token ids to text");
+  command->add_option("T", decode->tokenizer, what)->required();
+  command->add_option("IDS", decode->ids, "Token ids, or - (or none) for standard input");
+  command->callback([decode] { decode_command(*decode); });
+
+  auto info = std::make_shared<InfoArgs>();
+  command = tokenizer->add_subcommand("info", "What a tokenizer is");
+  command->add_option("T", info->tokenizer, what)->required();
+  command->add_flag("--json", info->json, "Print a JSON record");
+  command->callback([info] { info_command(*info); });
+}
+
+}  // namespace ddl

@@ -1,0 +1,28 @@
+// From answers as bytes of a text to answers as tokens.
+//
+// The text is tokenised as any other, so a token may reach beyond an answer (" garden" with its space); every
+// token that shares a byte with the answer is marked.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/corpus.h"
+#include "data/tokenizer.h"
+
+namespace ddl {
+
+class AnswerMarker {
+ public:
+  explicit AnswerMarker(const Tokenizer& tokenizer);
+  // `marks` gets a byte for each of `tokens`, the tokens of a text of `text_bytes` bytes: 0 ordinary, 1 the
+  // first token of an answer, 2 a further one.
+  void mark(std::span<const TokenId> tokens, std::span<const ByteSpan> answers, std::size_t text_bytes,
+            std::vector<std::uint8_t>& marks) const;
+
+ private:
+  std::vector<std::uint32_t> token_bytes_;  // the length of each token of the vocabulary
+};
+
+}  // namespace ddl

@@ -1,0 +1,100 @@
+// tokenizer.json and tokenizer_config.json as Hugging Face's libraries read them.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "core/record.h"
+#include "data/bpe.h"
+#include "data/byte_alphabet.h"
+
+namespace ddl {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whole or not at all: written beside, synced, renamed.
+void write_atomically(const fs::path& path, const std::string& text) {
+  const std::string beside = path.string() + fmt::format(".tmp.{}", ::getpid());
+  std::FILE* file = std::fopen(beside.c_str(), "we");
+  bool good = file != nullptr;
+  good = good && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  good = good && std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
+  int error = good ? 0 : errno;
+  if (file && std::fclose(file) != 0 && good) good = false, error = errno;
+  if (good && std::rename(beside.c_str(), path.c_str()) != 0) good = false, error = errno;
+  if (good) return;
+  std::remove(beside.c_str());
+  throw UserError("{}: cannot be written ({})", path.string(), std::strerror(error));
+}
+
+std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Specials are written as they read, all other tokens in the byte alphabet.
+std::vector<std::string> written_names(const BpeVocabulary& vocabulary) {
+  std::vector<std::string> names;
+  for (const std::string& token : vocabulary.tokens) names.push_back(to_byte_alphabet(token));
+  for (const TokenId id : vocabulary.specials) names[id] = vocabulary.tokens[id];
+  return names;
+}
+
+// Vocabulary and merges are put together as text: a Json object that keeps its order takes quadratic time to
+// fill.
+std::string tokenizer_json(const BpeVocabulary& vocabulary) {
+  const std::vector<std::string> names = written_names(vocabulary);
+  const Json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  Json added = Json::array();
+  for (const TokenId id : vocabulary.specials)
+    added.push_back({{"id", id},
+                     {"content", names[id]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  std::string text = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
+  text += "  \"added_tokens\": " + to_line(added) + ",\n  \"normalizer\": null,\n";
+  text += "  \"pre_tokenizer\": " + byte_level.dump() + ",\n  \"post_processor\": null,\n";
+  text += "  \"decoder\": " + byte_level.dump() + ",\n";
+  text += "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n";
+  text += "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n";
+  text += "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n";
+  if (vocabulary.whole_words_first) text += "    \"ignore_merges\": true,\n";
+  text += "    \"vocab\": {";
+  const char* separator = "\n      ";
+  for (std::size_t id = 0; id < names.size(); ++id) {
+    if (names[id].empty()) continue;
+    text += separator + quoted(names[id]) + ": " + std::to_string(id);
+    separator = ",\n      ";
+  }
+  text += "\n    },\n    \"merges\": [";
+  separator = "\n      ";
+  for (const Merge& merge : vocabulary.merges) {
+    text += separator + quoted(names[merge.left] + " " + names[merge.right]);
+    separator = ",\n      ";
+  }
+  return text + "\n    ]\n  }\n}\n";
+}
+
+}  // namespace
+
+void BpeTokenizer::save(const std::string& folder) const {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw UserError("{}: the folder cannot be made ({})", folder, error.message());
+  const std::string& end_of_text = vocabulary_.tokens[vocabulary_.end_of_text];
+  const Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                       {"bos_token", end_of_text},
+                       {"eos_token", end_of_text},
+                       {"clean_up_tokenization_spaces", false}};
+  write_atomically(fs::path(folder) / "tokenizer_config.json", config.dump(2) + "\n");
+  write_atomically(fs::path(folder) / "tokenizer.json",
+                   tokenizer_json(vocabulary_));  // last: it is what makes one
+}
+
+}  // namespace ddl

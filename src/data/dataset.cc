@@ -1,0 +1,186 @@
+#include "data/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "io/sha256.h"
+
+namespace ddl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr TokenId kGpt2EndOfText = 50256;
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder, error)) names.push_back(entry.path().filename());
+  if (error) throw UserError("{}: the folder cannot be read ({})", folder, error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool has(const std::vector<std::string>& names, const char* name) {
+  return std::binary_search(names.begin(), names.end(), name);
+}
+
+}  // namespace
+
+TokenStream::TokenStream(std::vector<TokenShard> shards) : shards_(std::move(shards)) {
+  for (const TokenShard& shard : shards_) {
+    starts_.push_back(starts_.back() + shard.tokens());
+    has_answers_ = has_answers_ || shard.has_answers();
+  }
+}
+
+template <class F>
+void TokenStream::for_each_piece(Index begin, Index count, F&& piece) const {
+  DDL_CHECK(begin >= 0 && count >= 0 && begin + count <= tokens(), "{} + {} of {}", begin, count, tokens());
+  auto shard = std::upper_bound(starts_.begin(), starts_.end(), begin) - starts_.begin() - 1;
+  for (Index done = 0; done < count; ++shard) {
+    const Index at = begin + done, here = std::min(count - done, starts_[shard + 1] - at);
+    if (here > 0) piece(shards_[shard], at - starts_[shard], here, done);
+    done += here;
+  }
+}
+
+void TokenStream::read(Index begin, Index count, TokenId* out) const {
+  for_each_piece(begin, count, [&](const TokenShard& shard, Index at, Index here, Index done) {
+    shard.read(at, here, out + done);
+  });
+}
+
+void TokenStream::read_answers(Index begin, Index count, std::uint8_t* out) const {
+  for_each_piece(begin, count, [&](const TokenShard& shard, Index at, Index here, Index done) {
+    shard.read_answers(at, here, out + done);
+  });
+}
+
+Dataset Dataset::open(const std::string& folder, const Exec& ex) {
+  if (!fs::is_directory(folder))
+    throw UserError("{}: no such folder; make a dataset with `ddl data prepare INPUT... --out {}`", folder,
+                    folder);
+  Dataset dataset;
+  dataset.folder_ = folder;
+  const auto names = names_in(folder);
+  if (has(names, kIncompleteMarker))
+    throw UserError("{}: left by an interrupted `ddl data prepare`; run that command again", folder);
+  if (has(names, "tokenizer.json")) dataset.tokenizer_path_ = folder + "/tokenizer.json";
+  if (has(names, "dataset.json"))
+    dataset.open_prepared(read_file(folder + "/dataset.json"));
+  else
+    dataset.open_shards(names);
+  if (dataset.train_.tokens() == 0) throw UserError("{}: the training split has no tokens", folder);
+  if (dataset.vocab_size_ > 0) dataset.check_vocab(dataset.vocab_size_, ex);
+  return dataset;
+}
+
+void Dataset::open_prepared(const std::string& text) {
+  const std::string path = folder_ + "/dataset.json";
+  form_ = "ddl";
+  try {
+    manifest_ = Json::parse(text);
+    if (manifest_.at("format") != "ddl-dataset" || manifest_.at("version") != 1)
+      throw UserError("{}: not a dataset of this program, or of a newer version", path);
+    vocab_size_ = manifest_.at("vocab_size").get<Index>();
+    end_of_text_ = manifest_.at("end_of_text").get<TokenId>();
+    const auto open_split = [&](const char* split) {
+      std::vector<TokenShard> shards;
+      for (const auto& entry : manifest_.at(split).at("shards")) {
+        const std::string name = entry.at("file").get<std::string>();
+        if (fs::path(name).filename() != name)
+          throw UserError("{}: '{}' is not a plain file name", path, name);
+        shards.emplace_back(folder_ + "/" + name);
+        const Index tokens = entry.at("tokens").get<Index>();
+        if (shards.back().tokens() != tokens)
+          throw UserError("{}: {} tokens, but dataset.json says {}", shards.back().path(),
+                          shards.back().tokens(), tokens);
+        if (shards.back().has_answers() != entry.contains("answers"))
+          throw UserError("{}: dataset.json and the folder disagree on whether it exists",
+                          answers_path(shards.back().path()));
+      }
+      return TokenStream(std::move(shards));
+    };
+    train_ = open_split("train");
+    val_ = open_split("val");
+  } catch (const Json::exception& error) {
+    throw UserError("{}: damaged: {}", path, error.what());
+  }
+  if (vocab_size_ < 1 || static_cast<Index>(*end_of_text_) >= vocab_size_)
+    throw UserError("{}: damaged: vocab_size {} with end_of_text {}", path, vocab_size_, *end_of_text_);
+}
+
+void Dataset::open_shards(const std::vector<std::string>& names) {
+  std::vector<TokenShard> train, val;
+  for (const std::string& name : names) {
+    if (!name.ends_with(".bin")) continue;
+    const std::string path = folder_ + "/" + name;
+    if (name.find("_train_") != std::string::npos) train.emplace_back(path);
+    if (name.find("_val_") != std::string::npos) val.emplace_back(path);
+  }
+  form_ = "llm.c";
+  if (train.empty() && val.empty()) {
+    form_ = "nanogpt";
+    if (has(names, "train.bin")) train.emplace_back(folder_ + "/train.bin", BareFiles::kAccept);
+    if (has(names, "val.bin")) val.emplace_back(folder_ + "/val.bin", BareFiles::kAccept);
+  }
+  if (train.empty())
+    throw UserError(
+        "{}: no dataset here: expected dataset.json (from `ddl data prepare`), *_train_*.bin shards, or "
+        "train.bin",
+        folder_);
+  train_ = TokenStream(std::move(train));
+  val_ = TokenStream(std::move(val));
+  // Shards of these forms in circulation are GPT-2's; one that begins with its end of text certainly is.
+  TokenId first = 0;
+  if (train_.tokens() > 0) train_.read(0, 1, &first);
+  if (first == kGpt2EndOfText) end_of_text_ = kGpt2EndOfText;
+}
+
+void Dataset::check_vocab(Index vocab_size, const Exec& ex) const {
+  for (const TokenStream* stream : {&train_, &val_})
+    for (const TokenShard& shard : stream->shards())
+      if (const auto bad = shard.find_out_of_range(vocab_size, ex))
+        throw UserError("{}: token {} at position {} is outside the vocabulary of {}", shard.path(),
+                        bad->token, bad->position, vocab_size);
+}
+
+std::string Dataset::fingerprint() const {
+  constexpr std::size_t kSamples = 64, kSampleBytes = 4096;
+  Sha256 hash;
+  if (!manifest_.is_null()) hash.update(to_line(manifest_));
+  for (const TokenStream* stream : {&train_, &val_})
+    for (const TokenShard& shard : stream->shards()) {
+      const MappedFile file(shard.path());
+      const auto bytes = file.bytes();
+      hash.update(fmt::format("|{}|{}|", fs::path(shard.path()).filename().string(), bytes.size()));
+      for (std::size_t i = 0; i <= kSamples; ++i) {
+        const std::size_t last = bytes.size() - std::min(bytes.size(), kSampleBytes);
+        const std::size_t begin = last / kSamples * i + last % kSamples * i / kSamples;
+        hash.update(bytes.data() + begin, std::min(kSampleBytes, bytes.size() - begin));
+      }
+    }
+  return hash.hex();
+}
+
+void Dataset::verify_hashes(const Exec& ex) const {
+  if (manifest_.is_null())
+    throw UserError("{}: no dataset.json, so there are no hashes to compare with", folder_);
+  std::vector<std::pair<std::string, std::string>> files;  // name, hash
+  for (const char* split : {"train", "val"})
+    for (const auto& shard : manifest_[split]["shards"]) {
+      files.emplace_back(shard.at("file"), shard.at("sha256"));
+      if (shard.contains("answers"))
+        files.emplace_back(shard["answers"].at("file"), shard["answers"].at("sha256"));
+    }
+  parallel_for(std::ssize(files), ex, [&](Index i) {
+    const auto& [name, expected] = files[i];
+    const std::string found = sha256_file(folder_ + "/" + name);
+    if (found != expected)
+      throw UserError("{}/{}: changed since it was prepared: SHA-256 {}, expected {}", folder_, name, found,
+                      expected);
+  });
+}
+
+}  // namespace ddl

@@ -1,0 +1,139 @@
+#include "data/shard.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+
+namespace ddl {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "shards are mapped as they are");
+
+constexpr std::int32_t kMagic = 20240520, kLlama3Magic = 20240801, kLlama3Version = 7;
+using Header = std::array<std::int32_t, 256>;
+static_assert(sizeof(Header) == kShardHeaderBytes);
+
+// Mapped tokens may be unaligned for their type only if the header's size were odd; it is not.
+template <class T>
+std::span<const T> as(std::span<const std::byte> bytes, Index skip, Index count) {
+  return {reinterpret_cast<const T*>(bytes.data() + skip), static_cast<std::size_t>(count)};
+}
+
+template <class T>
+std::optional<TokenShard::Bad> first_bad(std::span<const T> tokens, Index vocab_size, const Exec& ex) {
+  constexpr Index kChunk = Index{1} << 20;
+  const Index chunks = ceil_div(std::ssize(tokens), kChunk);
+  std::vector<T> largest(static_cast<std::size_t>(chunks), 0);
+  parallel_chunks(std::ssize(tokens), kChunk, ex, [&](Index begin, Index end) {
+    T top = 0;
+    for (Index i = begin; i < end; ++i) top = std::max(top, tokens[i]);
+    largest[begin / kChunk] = top;
+  });
+  for (Index c = 0; c < chunks; ++c) {
+    if (static_cast<Index>(largest[c]) < vocab_size) continue;
+    for (Index i = c * kChunk;; ++i)
+      if (static_cast<Index>(tokens[i]) >= vocab_size) return TokenShard::Bad{i, tokens[i]};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ShardWriter::ShardWriter(const std::string& path, int token_bytes) : file_(path), token_bytes_(token_bytes) {
+  const Header zeros{};  // no magic yet: an unfinished shard is not taken for one
+  file_.write(zeros.data(), sizeof zeros);
+}
+
+void ShardWriter::write(std::span<const TokenId> tokens) {
+  tokens_ += std::ssize(tokens);
+  DDL_CHECK(tokens_ <= kMaxShardTokens, "{} tokens in one shard", tokens_);
+  if (token_bytes_ == 4) return file_.write(tokens.data(), tokens.size_bytes());
+  narrow_.resize(tokens.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    DDL_DCHECK(tokens[i] <= 0xffff, "token {}", tokens[i]);
+    narrow_[i] = static_cast<std::uint16_t>(tokens[i]);
+  }
+  file_.write(narrow_.data(), narrow_.size() * 2);
+}
+
+void ShardWriter::finish() {
+  Header header{};
+  header[0] = kMagic;
+  header[1] = token_bytes_ == 2 ? 1 : 2;
+  header[2] = narrow<std::int32_t>(tokens_);
+  file_.write_at(0, header.data(), sizeof header);
+  file_.sync();
+}
+
+TokenShard::TokenShard(const std::string& path, BareFiles bare) : path_(path), file_(path) {
+  const Index bytes = std::ssize(file_.bytes());
+  Header header{};
+  std::memcpy(header.data(), file_.bytes().data(),
+              std::min<std::size_t>(file_.bytes().size(), sizeof header));
+  const bool llama3 = header[0] == kLlama3Magic;
+  if (header[0] == kMagic || llama3) {
+    const std::int32_t version = header[1];
+    if (llama3 ? version != kLlama3Version : version != 1 && version != 2)
+      throw UserError("{}: shard version {} of magic {} is not known; expected 1 (uint16) or 2 (uint32)",
+                      path, version, header[0]);
+    token_bytes_ = version == 1 ? 2 : 4;
+    header_bytes_ = kShardHeaderBytes;
+    tokens_ = header[2];
+    if (tokens_ < 0) throw UserError("{}: the header says {} tokens", path, tokens_);
+    const Index expected = header_bytes_ + tokens_ * token_bytes_;
+    if (bytes != expected)
+      throw UserError(
+          "{}: the header says {} tokens, which take {} bytes with it, but the file has {}; it is "
+          "{}",
+          path, tokens_, expected, bytes, bytes < expected ? "truncated" : "not what its header says");
+  } else if (bare == BareFiles::kAccept) {
+    if (bytes % 2 != 0) throw UserError("{}: {} bytes is not a whole number of uint16 tokens", path, bytes);
+    tokens_ = bytes / 2;
+  } else {
+    throw UserError("{}: not a token shard: it begins with {}, expected the magic {}", path, header[0],
+                    kMagic);
+  }
+  const std::string sidecar = answers_path(path);
+  if (sidecar != path && std::filesystem::exists(sidecar)) {
+    answers_ = MappedFile(sidecar);
+    if (std::ssize(answers_.bytes()) != tokens_)
+      throw UserError("{}: {} bytes, expected {}, one for each token of {}", sidecar, answers_.bytes().size(),
+                      tokens_, path);
+  }
+}
+
+void TokenShard::read(Index begin, Index count, TokenId* out) const {
+  DDL_CHECK(begin >= 0 && count >= 0 && begin + count <= tokens_, "{} + {} of {}", begin, count, tokens_);
+  const Index skip = header_bytes_ + begin * token_bytes_;
+  if (token_bytes_ == 4) {
+    if (count > 0) std::memcpy(out, file_.bytes().data() + skip, static_cast<std::size_t>(count) * 4);
+    return;
+  }
+  const auto tokens = as<std::uint16_t>(file_.bytes(), skip, count);
+  std::copy(tokens.begin(), tokens.end(), out);
+}
+
+void TokenShard::read_answers(Index begin, Index count, std::uint8_t* out) const {
+  DDL_CHECK(begin >= 0 && count >= 0 && begin + count <= tokens_, "{} + {} of {}", begin, count, tokens_);
+  if (count == 0) return;
+  if (has_answers())
+    std::memcpy(out, answers_.bytes().data() + begin, static_cast<std::size_t>(count));
+  else
+    std::fill_n(out, count, std::uint8_t{0});
+}
+
+std::optional<TokenShard::Bad> TokenShard::find_out_of_range(Index vocab_size, const Exec& ex) const {
+  if (token_bytes_ == 4)
+    return first_bad(as<std::uint32_t>(file_.bytes(), header_bytes_, tokens_), vocab_size, ex);
+  if (vocab_size > 0xffff) return std::nullopt;
+  return first_bad(as<std::uint16_t>(file_.bytes(), header_bytes_, tokens_), vocab_size, ex);
+}
+
+std::string answers_path(const std::string& shard_path) {
+  if (!shard_path.ends_with(".bin")) return shard_path;
+  return shard_path.substr(0, shard_path.size() - 4) + ".answers";
+}
+
+}  // namespace ddl

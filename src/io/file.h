@@ -1,0 +1,88 @@
+// Files as a whole: reading, mapping, and writing so that a file either exists complete or not at all.
+// Every failure is a UserError that names the file and what the system said.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddl {
+
+std::string read_file(const std::string& path);
+
+// A file's bytes, mapped read-only. An empty file maps to no bytes. Movable, not copyable.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  void release() const;  // drops the pages held in memory; they are read again when touched
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Appends to a file through a buffer. Closing without flush() drops what is still buffered; bytes that reach
+// the disk without an error do so only after sync().
+class FileWriter {
+ public:
+  explicit FileWriter(std::string path);  // creates or truncates
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(const void* data, std::size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void write_at(std::uint64_t offset, const void* data, std::size_t bytes);  // over what is written already
+  void flush();
+  void sync();  // flush, then onto the disk
+  std::uint64_t bytes_written() const { return written_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int file_ = -1;
+  std::uint64_t written_ = 0;
+  std::vector<char> buffer_;
+};
+
+// Writes `path` under a temporary name beside it; commit() syncs, renames and syncs the folder. Destroyed
+// without commit(), it leaves what was at `path` untouched and no temporary file.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view text) { writer_.write(text); }
+  void write(const void* data, std::size_t bytes) { writer_.write(data, bytes); }
+  void commit();
+
+ private:
+  std::string path_;
+  FileWriter writer_;
+  bool committed_ = false;
+};
+
+void write_file_atomic(const std::string& path, std::string_view contents);
+
+void make_folders(const std::string& path);  // and its parents; an existing folder is fine
+void sync_folder(const std::string& path);   // makes names created or renamed in it survive a power cut
+void remove_all(const std::string& path);    // a file or a folder with everything in it; absent is fine
+// The two change names in one instant where the system can; `b` must exist.
+void exchange_paths(const std::string& a, const std::string& b);
+void rename_path(const std::string& from, const std::string& to);  // and syncs the folder of `to`
+std::string parent_folder(const std::string& path);                // "." where there is none
+
+}  // namespace ddl

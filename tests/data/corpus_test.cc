@@ -1,0 +1,243 @@
+// Reading documents: every form of input, pieces of long documents, bad input.
+#include "data/corpus.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "compress.h"
+#include "core/error.h"
+#include "data/document_source.h"
+#include "data/text_cut.h"
+#include "pair_tokenizer.h"
+#include "test_folder.h"
+
+namespace ddl {
+namespace {
+
+// Whole documents, joined from their pieces.
+std::vector<std::string> read_documents(const std::vector<std::string>& inputs, CorpusOptions options = {},
+                                        CorpusReader** keep = nullptr) {
+  auto reader = std::make_unique<CorpusReader>(inputs, options);
+  std::vector<std::string> texts;
+  Document document;
+  while (reader->next(document)) {
+    if (document.piece == 0) texts.emplace_back();
+    EXPECT_EQ(document.index, std::ssize(texts) - 1);
+    texts.back() += document.text;
+  }
+  if (keep) *keep = reader.release();
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(Corpus, ReadsEveryFormInSortedOrder) {
+  const TestFolder folder;
+  folder.write("in/b.md", "two");
+  folder.write("in/a.txt", "one\xff");
+  folder.write("in/sub/c.jsonl.gz", gzip("{\"text\":\"three\"}\n\n{\"text\":\"four\"}"));
+  folder.write("in/sub/d.txt.zst", zstd("five"));
+  folder.write("in/e.jsonl", "\xef\xbb\xbf{\"text\":\"six\"}\r\n");
+  folder.write("in/.hidden.txt", "never");
+  folder.write("in/.git/x.txt", "never");
+  folder.write("in/picture.png", "never");
+  EXPECT_EQ(read_documents({folder / "in"}), (Texts{"one\xff", "two", "six", "three", "four", "five"}));
+  EXPECT_EQ(read_documents({folder.write("README", "plain")}), Texts{"plain"});
+  EXPECT_EQ(read_documents({folder / "in/b.md", folder / "in/a.txt"}), (Texts{"two", "one\xff"}));
+  CorpusOptions options;
+  options.format = "text";
+  EXPECT_EQ(read_documents({folder / "in/e.jsonl"}, options), Texts{"\xef\xbb\xbf{\"text\":\"six\"}\r\n"});
+  options = {};
+  options.field = "body";
+  EXPECT_EQ(read_documents({folder.write("f.jsonl", "{\"text\":\"no\",\"body\":\"yes\"}")}, options),
+            Texts{"yes"});
+}
+
+TEST(Corpus, ReadsStandardInput) {
+  const TestFolder folder;
+  const auto with_stdin = [&](std::string_view contents) {
+    const std::string path = folder.write("stdin", contents);
+    const int keep = ::dup(0), file = ::open(path.c_str(), O_RDONLY);
+    ::dup2(file, 0);
+    const Texts texts = read_documents({"-"});
+    ::dup2(keep, 0);
+    ::close(keep), ::close(file);
+    return texts;
+  };
+  EXPECT_EQ(with_stdin("some text"), Texts{"some text"});
+  EXPECT_EQ(with_stdin("\n {\"text\":\"row\"}\n{\"text\":\"row 2\"}\n"), (Texts{"row", "row 2"}));
+  EXPECT_EQ(with_stdin(gzip("{\"text\":\"row\"}")), Texts{"row"});
+  EXPECT_EQ(with_stdin(zstd("text")), Texts{"text"});
+  EXPECT_EQ(with_stdin("a"), Texts{"a"});
+  EXPECT_EQ(with_stdin(""), Texts{});
+}
+
+TEST(Corpus, SplitsOnASeparatorWhereverReadsFall) {
+  const TestFolder folder;
+  CorpusOptions options;
+  options.separator = "<|end|>";
+  EXPECT_EQ(
+      read_documents({folder.write("a.txt", "one<|end|>two<|end|><|end|> \n<|end|>three<|en")}, options),
+      (Texts{"one", "two", "three<|en"}));
+  // Separators on both sides of every read boundary of the reader.
+  std::string text;
+  Texts expected;
+  for (int i = 0; i < 120000; ++i) {
+    expected.push_back(fmt::format("d{}", i));
+    text += expected.back() + options.separator;
+  }
+  EXPECT_EQ(read_documents({folder.write("b.txt", text)}, options), expected);
+}
+
+TEST(Corpus, LongDocumentsComeInPiecesThatJoinToTheSame) {
+  const TestFolder folder;
+  std::string lines;
+  for (int i = 0; lines.size() < 3'000'000; ++i)
+    lines += fmt::format("line number {}\n{}", i * 7919, i % 3 ? "" : "\n");
+  const std::string no_breaks(9'000'000, 'x');
+  std::string accents;
+  while (accents.size() < 9'000'000) accents += "\xc3\xa9\xe4\xb8\xad";
+  for (const std::string& text : {lines, no_breaks, accents}) {
+    std::string row = "{\"text\":\"";
+    for (const char c : text) row += c == '\n' ? std::string("\\n") : std::string(1, c);
+    for (const std::string& path :
+         {folder.write("x.txt", text), folder.write("x.jsonl", row.append("\"}\n"))}) {
+      CorpusReader reader({path}, {});
+      Document document;
+      std::string joined;
+      std::vector<TokenId> whole, pieces;
+      Index count = 0;
+      while (reader.next(document)) {
+        EXPECT_LE(document.text.size(), kMaxPieceBytes);
+        EXPECT_EQ(document.piece, count++);
+        EXPECT_EQ(document.index, 0);
+        EXPECT_NE(static_cast<unsigned char>(document.text[0]) & 0xc0, 0x80) << "cut inside a character";
+        joined += document.text;
+        PairTokenizer().encode(document.text, pieces);
+      }
+      EXPECT_GT(count, 2);
+      ASSERT_EQ(joined, text);
+      PairTokenizer().encode(text, whole);
+      EXPECT_EQ(pieces, whole) << "the cuts change the tokens";
+    }
+  }
+}
+
+TEST(TextCut, OnlyWhereTokenisationCannotNotice) {
+  EXPECT_EQ(exact_cut("abc\ndef", 0), 3u);
+  EXPECT_EQ(exact_cut("abc\ndef", 4), std::string::npos);
+  EXPECT_EQ(exact_cut("abc\n\ndef", 0), std::string::npos);
+  EXPECT_EQ(exact_cut("abc.\ndef", 0), std::string::npos);
+  EXPECT_EQ(exact_cut("abc\n def", 0), std::string::npos);
+  EXPECT_EQ(exact_cut("abc\n\xc2\xa0", 0), std::string::npos);
+  EXPECT_EQ(exact_cut("abc\n", 0), std::string::npos);
+  EXPECT_EQ(exact_cut("\nabc", 0), std::string::npos);
+  EXPECT_EQ(exact_cut("a.\nb\nc", 0), 4u);
+}
+
+TEST(Corpus, BlankDocumentsAreLeftOutAndCounted) {
+  const TestFolder folder;
+  CorpusReader* reader = nullptr;
+  EXPECT_EQ(read_documents({folder.write("a.txt", " \n\n"),
+                            folder.write("b.jsonl", "{\"text\":\"\"}\n{\"text\":\"x\"}\n{\"text\":\" \"}")},
+                           {}, &reader),
+            Texts{"x"});
+  EXPECT_EQ(reader->blank(), 3);
+  EXPECT_EQ(reader->documents(), 1);
+  delete reader;
+}
+
+TEST(Corpus, BadRowsNameFileAndLine) {
+  const TestFolder folder;
+  const std::string path =
+      folder.write("x.jsonl", "{\"text\":\"a\"}\n{\"text\":\n{\"body\":\"b\"}\n{\"text\":\"c\"}\n[1]\n");
+  const std::string first = message_of<UserError>([&] { read_documents({path}); });
+  EXPECT_TRUE(contains(first, path + ":2: not valid JSON at column 9") && contains(first, "--skip-bad"))
+      << first;
+  CorpusOptions options;
+  options.skip_bad = 2;
+  const std::string third = message_of<UserError>([&] { read_documents({path}, options); });
+  EXPECT_TRUE(contains(third, path + ":5:") && contains(third, "bad row 3")) << third;
+  options.skip_bad = 3;
+  CorpusReader* reader = nullptr;
+  EXPECT_EQ(read_documents({path}, options, &reader), (Texts{"a", "c"}));
+  EXPECT_EQ(reader->bad_rows().count(), 3);
+  ASSERT_EQ(reader->bad_rows().first().size(), 3u);
+  EXPECT_TRUE(contains(reader->bad_rows().first()[1], path + ":3: no field 'text' (found: body)"));
+  delete reader;
+}
+
+TEST(Corpus, AnswersComeThroughAndWrongOnesAreBadRows) {
+  const TestFolder folder;
+  CorpusReader reader({folder.write("x.jsonl",
+                                    "{\"text\":\"a?3\",\"answers\":[[2,3]]}\n"
+                                    "{\"text\":\"plain\"}\n"
+                                    "{\"text\":\"other use\",\"answers\":{\"text\":[\"x\"]}}\n")},
+                      {});
+  Document document;
+  ASSERT_TRUE(reader.next(document));
+  ASSERT_EQ(document.answers.size(), 1u);
+  EXPECT_EQ(document.text.substr(2, 1), "3");
+  ASSERT_TRUE(reader.next(document));
+  EXPECT_TRUE(document.answers.empty());
+  ASSERT_TRUE(reader.next(document));
+  EXPECT_TRUE(document.answers.empty());
+  for (const char* span : {"[2,4]", "[-1,2]", "[2,2]", "[2,1]"}) {
+    const std::string path =
+        folder.write("bad.jsonl", std::string("{\"text\":\"a?3\",\"answers\":[") + span + "]}\n");
+    EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({path}); }), ":1: answer [")) << span;
+  }
+}
+
+TEST(Corpus, WhatCannotBeReadIsNamed) {
+  const TestFolder folder;
+  const auto why = [](const std::string& path) {
+    return message_of<UserError>([&] { read_documents({path}); });
+  };
+  EXPECT_TRUE(contains(why(folder / "absent"), "absent"));
+  std::filesystem::create_directory(folder / "empty");
+  EXPECT_TRUE(contains(why(folder / "empty"), ".jsonl"));
+  const std::string whole = gzip("{\"text\":\"a\"}\n{\"text\":\"b\"}\n");
+  const std::string cut = folder.write("cut.jsonl.gz", whole.substr(0, whole.size() - 9));
+  EXPECT_TRUE(contains(why(cut), "cut.jsonl.gz") && contains(why(cut), "truncated") &&
+              contains(why(cut), "offset"));
+  EXPECT_THROW(read_documents({}), UserError);
+}
+
+TEST(Corpus, ProgressEndsAtTheTotal) {
+  const TestFolder folder;
+  CorpusReader reader({folder.write("a.txt.gz", gzip(std::string(100000, 'a'))), folder.write("b.txt", "b")},
+                      {});
+  Document document;
+  while (reader.next(document)) EXPECT_LE(reader.bytes_read(), reader.bytes_total());
+  EXPECT_EQ(reader.bytes_read(), reader.bytes_total());
+  EXPECT_GT(reader.bytes_total(), 0u);
+}
+
+TEST(Corpus, ParquetReadsItsTextColumnOrSaysHowToGetIt) {
+  const TestFolder folder;
+  if (!parquet_is_built_in()) {
+    const std::string why =
+        message_of<UserError>([&] { read_documents({folder.write("x.parquet", "PAR1")}); });
+    EXPECT_TRUE(contains(why, "Arrow") && contains(why, "DDL_ARROW_ROOT")) << why;
+    return;
+  }
+  const char* shared = std::getenv("DDL_SHARED");
+  const std::string root = shared ? shared : std::string(DDL_SOURCE_DIR) + "/../shared";
+  const std::string path = root + "/data/parquet/text-label.parquet";
+  EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({folder.write("x.parquet", "PAR1")}); }),
+                       "x.parquet"));
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << path;
+  const Texts texts = read_documents({path});
+  ASSERT_GT(texts.size(), 100u);
+  for (const std::string& text : texts) EXPECT_FALSE(text.empty());
+  CorpusOptions options;
+  options.field = "absent";
+  EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({path}, options); }), "found: "));
+  options.field = "label";
+  EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({path}, options); }), "label"));
+}
+
+}  // namespace
+}  // namespace ddl

@@ -1,0 +1,245 @@
+// Shards and datasets: what is written is read back; what is wrong is refused with file and position.
+#include "data/shard.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "data/dataset.h"
+#include "test_folder.h"
+
+namespace ddl {
+namespace {
+
+const Exec kExec{.threads = 2};
+
+std::vector<TokenId> ramp(Index count, TokenId modulus) {
+  std::vector<TokenId> tokens;
+  for (Index i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(i * 7919 % modulus));
+  return tokens;
+}
+
+void write_shard(const std::string& path, const std::vector<TokenId>& tokens, int token_bytes = 2) {
+  ShardWriter writer(path, token_bytes);
+  const std::size_t half = tokens.size() / 2;
+  writer.write(std::span(tokens).first(half));
+  writer.write(std::span(tokens).subspan(half));
+  writer.finish();
+}
+
+std::vector<TokenId> read_all(const TokenShard& shard) {
+  std::vector<TokenId> tokens(static_cast<std::size_t>(shard.tokens()));
+  shard.read(0, shard.tokens(), tokens.data());
+  return tokens;
+}
+
+TEST(Shard, IsLlmcsFormatToTheByte) {
+  const TestFolder folder;
+  write_shard(folder / "x.bin", {50256, 1, 65535});
+  const std::string bytes = contents_of(folder / "x.bin");
+  ASSERT_EQ(bytes.size(), 1024u + 6u);
+  const unsigned char expected[12] = {0x88, 0xd8, 0x34, 0x01, 1, 0, 0, 0, 3, 0, 0, 0};  // 20240520, 1, 3
+  EXPECT_EQ(std::memcmp(bytes.data(), expected, 12), 0);
+  EXPECT_EQ(bytes.substr(12, 1012), std::string(1012, '\0'));
+  EXPECT_EQ(bytes.substr(1024), std::string("\x50\xc4\x01\x00\xff\xff", 6));
+}
+
+TEST(Shard, RoundTripInBothWidths) {
+  const TestFolder folder;
+  for (const auto& [width, modulus] : {std::pair{2, 65536u}, std::pair{4, 200000u}}) {
+    for (const Index count : {0, 1, 1000, 100001}) {
+      const auto tokens = ramp(count, modulus);
+      write_shard(folder / "x.bin", tokens, width);
+      const TokenShard shard(folder / "x.bin");
+      EXPECT_EQ(shard.token_bytes(), width);
+      EXPECT_EQ(read_all(shard), tokens);
+      if (count < 1000) continue;
+      std::vector<TokenId> middle(10);
+      shard.read(333, 10, middle.data());
+      EXPECT_EQ(middle, std::vector<TokenId>(tokens.begin() + 333, tokens.begin() + 343));
+    }
+  }
+}
+
+TEST(Shard, SizeMustAgreeWithTheHeader) {
+  const TestFolder folder;
+  write_shard(folder / "x.bin", ramp(100, 1000));
+  const std::string whole = contents_of(folder / "x.bin");
+  const auto why = [&](const std::string& bytes) {
+    return message_of<UserError>([&] { TokenShard{folder.write("y.bin", bytes)}; });
+  };
+  for (const std::size_t bytes :
+       {whole.size() - 1, whole.size() - 2, std::size_t{1024}, std::size_t{1000}, std::size_t{12}}) {
+    const std::string message = why(whole.substr(0, bytes));
+    EXPECT_TRUE(contains(message, "y.bin") && contains(message, "100 tokens") &&
+                contains(message, "truncated"))
+        << message;
+  }
+  EXPECT_TRUE(contains(why(whole + "x"), "1224"));
+  EXPECT_TRUE(contains(why(""), "magic"));
+  EXPECT_TRUE(contains(why(std::string(2000, 'x')), "magic"));
+  std::string other = whole;
+  other[4] = 9;
+  EXPECT_TRUE(contains(why(other), "version 9"));
+  other = whole;
+  other[11] = static_cast<char>(0xff);
+  EXPECT_TRUE(contains(why(other), "tokens"));
+}
+
+TEST(Shard, AnUnfinishedShardIsNotOne) {
+  const TestFolder folder;
+  {
+    ShardWriter writer(folder / "x.bin", 2);
+    writer.write(ramp(100000, 1000));
+  }
+  EXPECT_THROW(TokenShard{folder / "x.bin"}, UserError);
+}
+
+TEST(Shard, FindsTheFirstTokenOutOfRange) {
+  const TestFolder folder;
+  for (const int width : {2, 4}) {
+    auto tokens = ramp(3'000'000, 1000);
+    for (const Index at : {Index{0}, Index{1'048'575}, Index{1'048'576}, Index{2'999'999}}) {
+      auto bad = tokens;
+      bad[at] = 1000;
+      bad.back() = 5000;
+      write_shard(folder / "x.bin", bad, width);
+      const TokenShard shard(folder / "x.bin");
+      for (const int threads : {1, 3}) {
+        const auto found = shard.find_out_of_range(1000, Exec{.threads = threads});
+        ASSERT_TRUE(found.has_value());
+        EXPECT_EQ(found->position, at);
+        EXPECT_EQ(found->token, bad[at]);
+      }
+      EXPECT_FALSE(shard.find_out_of_range(5001, kExec).has_value());
+    }
+  }
+}
+
+TEST(Shard, AnswersMustHaveOneByteATokenEach) {
+  const TestFolder folder;
+  write_shard(folder / "x.bin", ramp(5, 100));
+  EXPECT_FALSE(TokenShard(folder / "x.bin").has_answers());
+  folder.write("x.answers", std::string("\0\1\2\0\1", 5));
+  const TokenShard shard(folder / "x.bin");
+  ASSERT_TRUE(shard.has_answers());
+  std::uint8_t answers[3];
+  shard.read_answers(1, 3, answers);
+  EXPECT_EQ(answers[0], 1);
+  EXPECT_EQ(answers[1], 2);
+  EXPECT_EQ(answers[2], 0);
+  folder.write("x.answers", "1234");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { TokenShard{folder / "x.bin"}; }),
+                       "x.answers: 4 bytes, expected 5"));
+}
+
+TEST(TokenStream, JoinsShards) {
+  const TestFolder folder;
+  const auto tokens = ramp(1000, 900);
+  std::vector<TokenShard> shards;
+  Index begin = 0;
+  for (const Index count : {1, 0, 499, 300, 200}) {
+    const std::string path = folder / fmt::format("s{}.bin", shards.size());
+    write_shard(path, std::vector<TokenId>(tokens.begin() + begin, tokens.begin() + begin + count));
+    shards.emplace_back(path);
+    begin += count;
+  }
+  const TokenStream stream(std::move(shards));
+  ASSERT_EQ(stream.tokens(), 1000);
+  for (Index from = 0; from < 1000; from += 37)
+    for (const Index count : {Index{0}, Index{1}, Index{600}, 1000 - from}) {
+      if (from + count > 1000) continue;
+      std::vector<TokenId> out(static_cast<std::size_t>(count));
+      stream.read(from, count, out.data());
+      ASSERT_EQ(out, std::vector<TokenId>(tokens.begin() + from, tokens.begin() + from + count))
+          << from << " " << count;
+    }
+  stream.read(1000, 0, nullptr);
+}
+
+std::string bare(const std::vector<TokenId>& tokens) {
+  std::string bytes;
+  for (const TokenId token : tokens) bytes += {static_cast<char>(token), static_cast<char>(token >> 8)};
+  return bytes;
+}
+
+TEST(Dataset, OpensTheFormsPeopleHave) {
+  const TestFolder folder;
+  std::filesystem::create_directory(folder / "llmc");
+  write_shard(folder / "llmc/fineweb_train_000002.bin", {3, 4});
+  write_shard(folder / "llmc/fineweb_train_000001.bin", {50256, 2});
+  write_shard(folder / "llmc/fineweb_val_000000.bin", {50256, 9});
+  const Dataset llmc = Dataset::open(folder / "llmc", kExec);
+  EXPECT_EQ(llmc.form(), "llm.c");
+  std::vector<TokenId> tokens(4);
+  llmc.train().read(0, 4, tokens.data());
+  EXPECT_EQ(tokens, (std::vector<TokenId>{50256, 2, 3, 4}));
+  EXPECT_EQ(llmc.val().tokens(), 2);
+  EXPECT_EQ(llmc.end_of_text(), 50256u);
+  EXPECT_EQ(llmc.vocab_size(), 0);
+
+  folder.write("nano/train.bin", bare({5, 6, 7}));
+  const Dataset nano = Dataset::open(folder / "nano", kExec);
+  EXPECT_EQ(nano.form(), "nanogpt");
+  EXPECT_EQ(nano.train().tokens(), 3);
+  EXPECT_EQ(nano.val().tokens(), 0);
+  EXPECT_FALSE(nano.end_of_text().has_value());
+  folder.write("nano/train.bin", "odd");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { Dataset::open(folder / "nano", kExec); }), "3 bytes"));
+}
+
+TEST(Dataset, ChecksTokensAgainstAVocabulary) {
+  const TestFolder folder;
+  std::filesystem::create_directory(folder / "d");
+  write_shard(folder / "d/x_train_1.bin", ramp(1000, 500));
+  auto bad = ramp(1000, 500);
+  bad[777] = 600;
+  write_shard(folder / "d/x_val_1.bin", bad);
+  const Dataset dataset = Dataset::open(folder / "d", kExec);
+  const std::string why = message_of<UserError>([&] { dataset.check_vocab(500, kExec); });
+  EXPECT_TRUE(contains(why, "x_val_1.bin: token 600 at position 777")) << why;
+  dataset.check_vocab(601, kExec);
+}
+
+TEST(Dataset, FingerprintFollowsTheData) {
+  const TestFolder folder;
+  std::filesystem::create_directory(folder / "d");
+  const auto print = [&] { return Dataset::open(folder / "d", kExec).fingerprint(); };
+  auto tokens = ramp(1000, 500);
+  write_shard(folder / "d/x_train_1.bin", tokens);
+  const std::string first = print();
+  EXPECT_EQ(print(), first);
+  tokens[500] ^= 1;
+  write_shard(folder / "d/x_train_1.bin", tokens);
+  EXPECT_NE(print(), first);
+  tokens[500] ^= 1;
+  write_shard(folder / "d/x_train_1.bin", tokens);
+  EXPECT_EQ(print(), first);
+  write_shard(folder / "d/x_val_1.bin", {1, 2});
+  EXPECT_NE(print(), first);
+}
+
+TEST(Dataset, WhatIsNotOneIsNamed) {
+  const TestFolder folder;
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { Dataset::open(folder / "absent", kExec); }), "data prepare"));
+  folder.write("d/other.txt", "x");
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { Dataset::open(folder / "d", kExec); }), "no dataset here"));
+  for (const char* json : {"{", "[]", "{}", "{\"format\":\"ddl-dataset\",\"version\":1}",
+                           "{\"format\":\"ddl-dataset\",\"version\":2}"}) {
+    folder.write("d/dataset.json", json);
+    EXPECT_TRUE(contains(message_of<UserError>([&] { Dataset::open(folder / "d", kExec); }), "dataset.json"))
+        << json;
+  }
+  folder.write("d/dataset.json", R"({"format":"ddl-dataset","version":1,"vocab_size":10,"end_of_text":3,
+    "train":{"shards":[{"file":"../x.bin","tokens":1}]},"val":{"shards":[]}})");
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { Dataset::open(folder / "d", kExec); }), "plain file name"));
+  folder.write("e/x_train_1.bin", "");
+  folder.write(std::string("e/") + kIncompleteMarker, "");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { Dataset::open(folder / "e", kExec); }), "interrupted"));
+}
+
+}  // namespace
+}  // namespace ddl

@@ -1,0 +1,150 @@
+// Files: whole reads, mappings, atomic writes, full disks; SHA-256.
+#include "io/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "core/error.h"
+#include "io/sha256.h"
+#include "test_folder.h"
+
+namespace ddl {
+namespace {
+
+TEST(File, ReadsAndMapsTheSameBytes) {
+  const TestFolder folder;
+  const std::string text("a\0b\xff\n", 5);
+  const std::string path = folder.write("x", text), empty = folder.write("empty", "");
+  EXPECT_EQ(read_file(path), text);
+  EXPECT_EQ(read_file(empty), "");
+  MappedFile mapped(path);
+  ASSERT_EQ(mapped.bytes().size(), 5u);
+  EXPECT_EQ(std::to_integer<int>(mapped.bytes()[3]), 0xff);
+  MappedFile moved = std::move(mapped);
+  EXPECT_EQ(moved.bytes().size(), 5u);
+  EXPECT_TRUE(MappedFile(empty).bytes().empty());
+  EXPECT_TRUE(contains(message_of<UserError>([&] { read_file(folder / "absent"); }), "absent"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { MappedFile{folder / "absent"}; }), "absent"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { read_file(folder.path()); }), "folder"));
+}
+
+TEST(File, ReadsFilesWhoseSizeTheSystemDoesNotSay) { EXPECT_GT(read_file("/proc/self/status").size(), 10u); }
+
+TEST(AtomicFile, AppearsOnlyWhenCommitted) {
+  const TestFolder folder;
+  const std::string path = folder.write("x", "old");
+  {
+    AtomicFile file(path);
+    file.write(std::string(200000, 'n'));  // more than the buffer, so that bytes are on disk already
+    EXPECT_EQ(contents_of(path), "old");
+  }
+  EXPECT_EQ(contents_of(path), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1)
+      << "a temporary is left";
+  AtomicFile file(path);
+  file.write("new");
+  file.commit();
+  EXPECT_EQ(contents_of(path), "new");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(FileWriter, BuffersInOrderAndPatches) {
+  const TestFolder folder;
+  std::string expected;
+  {
+    FileWriter writer(folder / "x");
+    for (int i = 0; i < 3000; ++i) {
+      const std::string piece(static_cast<std::size_t>(i % 97), static_cast<char>('a' + i % 26));
+      writer.write(piece);
+      expected += piece;
+    }
+    const std::string big(100000, 'B');
+    writer.write(big);
+    expected += big;
+    writer.write_at(3, "###", 3);
+    expected.replace(3, 3, "###");
+    writer.write("end");
+    expected += "end";
+    EXPECT_EQ(writer.bytes_written(), expected.size());
+    writer.flush();
+  }
+  EXPECT_EQ(contents_of(folder / "x"), expected);
+}
+
+TEST(FileWriter, AFullDiskNamesTheFile) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "needs /dev/full";
+  const std::string message = message_of<UserError>([] {
+    FileWriter writer("/dev/full");
+    writer.write("x");
+    writer.flush();
+  });
+  EXPECT_TRUE(contains(message, "/dev/full") && contains(message, "space")) << message;
+}
+
+// A file-size limit stands in for a disk that fills up half way.
+TEST(AtomicFile, ADiskThatFillsUpLeavesTheOldFileAndNoOther) {
+  const TestFolder folder;
+  const std::string path = folder.write("x", "old");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100000, 100000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      write_file_atomic(path, std::string(300000, 'n'));
+      ::_exit(1);
+    } catch (const UserError& error) {
+      ::_exit(contains(error.what(), path) ? 0 : 2);
+    }
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(contents_of(path), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(File, Folders) {
+  const TestFolder folder;
+  make_folders(folder / "a/b/c");
+  make_folders(folder / "a/b/c");
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
+  remove_all(folder / "a");
+  remove_all(folder / "a");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+  EXPECT_EQ(parent_folder("a/b/"), "a");
+  EXPECT_EQ(parent_folder("a"), ".");
+  EXPECT_EQ(parent_folder("/a"), "/");
+  EXPECT_THROW(make_folders("/proc/none/x"), UserError);
+}
+
+// From FIPS 180-4's examples and the million-'a' case of its validation notes.
+TEST(Sha256, KnownAnswers) {
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  Sha256 hash;
+  for (int i = 0; i < 1000000; ++i) hash.update("a", 1);
+  EXPECT_EQ(hash.hex(), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Sha256, PiecesDoNotMatter) {
+  const TestFolder folder;
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += static_cast<char>(i * 7);
+  for (const std::size_t piece : {1, 3, 55, 56, 63, 64, 65, 128}) {
+    Sha256 hash;
+    for (std::size_t i = 0; i < text.size(); i += piece) hash.update(std::string_view(text).substr(i, piece));
+    EXPECT_EQ(hash.hex(), sha256_hex(text)) << piece;
+  }
+  EXPECT_EQ(sha256_file(folder.write("x.gz", text)), sha256_hex(text))
+      << "the file's own bytes, whatever its name";
+}
+
+}  // namespace
+}  // namespace ddl
