@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "bench/gemm_floor.h"
+#include "model/gemm_floor.h"
 #include "bench/measure.h"
 #include "core/profiler.h"
 #include "core/rng.h"

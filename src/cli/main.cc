@@ -18,6 +18,8 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
+  } catch (const CLI::RuntimeError& error) {  // a command that ends with a code of its own
+    return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "ddl: %s\nTry './ddl --help', or './ddl COMMAND --help'.\n", error.what());
     return 2;

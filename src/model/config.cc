@@ -11,7 +11,7 @@ void ModelConfig::describe(Options& o) {
   o.add("model.width", width, "features per token").range(1, kMaxWidth);
   o.add("model.heads", heads, "attention heads; must divide the width into even parts").range(1, 1024);
   o.add("model.mlp", mlp, "MLP width; 0 means floor(8/3 width)").range(0, 1 << 20);
-  o.add("model.vocab", vocab, "vocabulary size").range(1, 1 << 24);
+  o.add("model.vocab", vocab, "vocabulary size; 0 takes the data's").range(0, 1 << 24);
   o.add("model.context", context, "longest sequence in tokens").range(1, 1 << 20);
   o.add("model.residual", residual, "residual interface").choices(residual_names());
   o.add("model.channels", channels, "value channels per feature (d_v) of an expanded state")
@@ -39,6 +39,7 @@ void ModelConfig::describe(Options& o) {
 }
 
 void ModelConfig::check() const {
+  if (vocab < 1) throw UserError("model.vocab is {}; without data to take it from, it must be given", vocab);
   if (width % heads != 0)
     throw UserError(
         "model.heads is {}, which does not divide model.width {}; heads of {} would fit {} of them", heads,

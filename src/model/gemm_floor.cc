@@ -1,4 +1,4 @@
-#include "bench/gemm_floor.h"
+#include "model/gemm_floor.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,0 +1,222 @@
+#include "io/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "core/bf16.h"
+#include "core/error.h"
+#include "core/record.h"
+
+namespace ddl {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensors are little-endian in the file");
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+
+// Bytes an element; 0 for a name the format does not have.
+std::size_t dtype_bytes(std::string_view dtype) {
+  struct Entry {
+    std::string_view name;
+    std::size_t bytes;
+  };
+  static constexpr Entry kTypes[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2},     {"F64", 8},    {"I64", 8},
+                                     {"I32", 4}, {"I16", 2},  {"I8", 1},      {"U64", 8},    {"U32", 4},
+                                     {"U16", 2}, {"U8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"BOOL", 1}};
+  for (const Entry& entry : kTypes)
+    if (entry.name == dtype) return entry.bytes;
+  return 0;
+}
+
+float half_to_float(std::uint16_t half) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+  const std::uint32_t exponent = (half >> 10) & 0x1fu, fraction = half & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormals: fraction * 2^-24, exact in f32
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign ? -magnitude : magnitude;
+  }
+  const std::uint32_t f32_exponent = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | f32_exponent << 23 | fraction << 13);
+}
+
+[[noreturn]] void refuse(const std::string& source, const std::string& what) {
+  throw UserError("{}: not a valid safetensors file: {}", source, what);
+}
+
+std::size_t to_size(const Json& value, const std::string& source, const std::string& what) {
+  if (!value.is_number_unsigned())
+    refuse(source, fmt::format("{}: expected a whole number of 0 or more, found {}", what,
+                               to_line(value).substr(0, 80)));
+  return value.get<std::size_t>();
+}
+
+TensorInfo parse_tensor(const std::string& name, const Json& entry, std::size_t data_bytes,
+                        const std::string& source) {
+  const std::string what = fmt::format("tensor '{}'", name);
+  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") ||
+      !entry.contains("data_offsets"))
+    refuse(source, what + ": expected an object with dtype, shape and data_offsets");
+  TensorInfo tensor;
+  tensor.name = name;
+  if (!entry["dtype"].is_string()) refuse(source, what + ": its dtype is not a string");
+  tensor.dtype = entry["dtype"].get<std::string>();
+  const std::size_t element_bytes = dtype_bytes(tensor.dtype);
+  if (element_bytes == 0)
+    refuse(source, fmt::format("{}: unknown dtype '{}', expected F32, BF16, F16 or another of the format",
+                               what, tensor.dtype.substr(0, 80)));
+  const Json& shape = entry["shape"];
+  if (!shape.is_array()) refuse(source, what + ": its shape is not an array");
+  std::size_t count = 1;
+  for (const Json& extent_json : shape) {
+    const std::size_t extent = to_size(extent_json, source, what + ": shape");
+    // In two steps, so that no product can overflow: a tensor larger than the file cannot be true.
+    if (extent > data_bytes || (extent != 0 && count > data_bytes / extent))
+      refuse(source, fmt::format("{}: shape {} needs more than the file's {} bytes", what,
+                                 to_line(shape).substr(0, 200), data_bytes));
+    count *= extent;
+    tensor.shape.push_back(static_cast<Index>(extent));
+  }
+  tensor.count = static_cast<Index>(count);
+  const Json& offsets = entry["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2)
+    refuse(source, what + ": expected data_offsets [begin, end]");
+  tensor.begin = to_size(offsets[0], source, what + ": data_offsets");
+  const std::size_t end = to_size(offsets[1], source, what + ": data_offsets");
+  if (end < tensor.begin || end > data_bytes)
+    refuse(source, fmt::format("{}: bytes {} to {} lie outside the {} bytes of data", what, tensor.begin, end,
+                               data_bytes));
+  tensor.byte_count = end - tensor.begin;
+  if (count > data_bytes / element_bytes || tensor.byte_count != count * element_bytes)
+    refuse(source, fmt::format("{}: {} needs {} bytes, data_offsets give {}", what,
+                               describe_tensor(tensor.dtype, tensor.shape), count * element_bytes,
+                               tensor.byte_count));
+  return tensor;
+}
+
+}  // namespace
+
+std::string describe_tensor(std::string_view dtype, std::span<const Index> shape) {
+  return fmt::format("{} [{}]", dtype, fmt::join(shape, ", "));
+}
+
+SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& source) {
+  if (file.size() < kLengthBytes)
+    refuse(source, fmt::format("it has {} bytes, the header's length alone takes 8", file.size()));
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes)
+    refuse(source, fmt::format("its header claims {} bytes, the file has {} after the length", length,
+                               file.size() - kLengthBytes));
+  const auto* text = reinterpret_cast<const char*>(file.data() + kLengthBytes);
+  if (length == 0 || *text != '{') refuse(source, "its header does not begin with '{'");
+  const Json root = Json::parse(text, text + length, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object()) refuse(source, "its header is not a JSON object (truncated or damaged)");
+
+  SafetensorsHeader header;
+  header.data_begin = kLengthBytes + static_cast<std::size_t>(length);
+  const std::size_t data_bytes = file.size() - header.data_begin;
+  for (const auto& [name, entry] : root.items()) {
+    if (name == "__metadata__") {
+      if (!entry.is_object()) refuse(source, "__metadata__ is not an object");
+      for (const auto& [key, value] : entry.items()) {
+        if (!value.is_string()) refuse(source, fmt::format("__metadata__ '{}' is not a string", key));
+        header.metadata[key] = value.get<std::string>();
+      }
+    } else {
+      header.tensors.push_back(parse_tensor(name, entry, data_bytes, source));
+    }
+  }
+  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.byte_count < b.byte_count;
+  });
+  std::size_t at = 0;
+  for (const TensorInfo& tensor : header.tensors) {
+    if (tensor.begin != at)
+      refuse(source, fmt::format("tensor '{}' begins at byte {} of the data, expected {} ({})", tensor.name,
+                                 tensor.begin, at, tensor.begin < at ? "it overlaps the one before" : "a hole"));
+    at += tensor.byte_count;
+  }
+  if (at != data_bytes)
+    refuse(source, fmt::format("its tensors take {} bytes, the file has {} of data", at, data_bytes));
+  return header;
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), file_(path), header_(parse_safetensors(file_.bytes(), path)) {}
+
+const TensorInfo* SafetensorsFile::find(std::string_view name) const {
+  for (const TensorInfo& tensor : header_.tensors)
+    if (tensor.name == name) return &tensor;
+  return nullptr;
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
+  return file_.bytes().subspan(header_.data_begin + tensor.begin, tensor.byte_count);
+}
+
+void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, float* out) const {
+  const TensorInfo* tensor = find(name);
+  if (!tensor)
+    throw UserError("{}: tensor '{}' is missing, expected {}", path_, name, describe_tensor("F32", shape));
+  const bool readable = tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16" ||
+                        tensor->dtype == "F64";
+  if (!readable || !std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end()))
+    throw UserError("{}: tensor '{}' is {}, expected {}{}", path_, name,
+                    describe_tensor(tensor->dtype, tensor->shape), describe_tensor("F32", shape),
+                    readable ? "" : " (or BF16, F16)");
+  const std::byte* from = bytes(*tensor).data();
+  const auto convert = [&]<class Stored>(Stored, auto to_float) {
+    for (Index i = 0; i < tensor->count; ++i) {
+      Stored stored;
+      std::memcpy(&stored, from + static_cast<std::size_t>(i) * sizeof(Stored), sizeof stored);
+      out[i] = to_float(stored);
+      if (!std::isfinite(out[i]))
+        throw UserError("{}: tensor '{}' holds {} at element {}, expected finite numbers", path_, name, out[i],
+                        i);
+    }
+  };
+  if (tensor->dtype == "F32")
+    convert(float{}, [](float x) { return x; });
+  else if (tensor->dtype == "BF16")
+    convert(std::uint16_t{}, [](std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); });
+  else if (tensor->dtype == "F16")
+    convert(std::uint16_t{}, half_to_float);
+  else
+    convert(double{}, [](double x) { return static_cast<float>(x); });
+}
+
+void write_safetensors(ByteSink sink, std::span<const TensorToWrite> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::size_t at = 0;
+  std::vector<std::size_t> sizes;
+  for (const TensorToWrite& tensor : tensors) {
+    std::size_t bytes = dtype_bytes(tensor.dtype);
+    DDL_CHECK(bytes > 0 && !header.contains(tensor.name), "tensor {} of type {}", tensor.name, tensor.dtype);
+    for (const Index extent : tensor.shape) bytes *= static_cast<std::size_t>(extent);
+    header[tensor.name] = Json{{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
+    sizes.push_back(bytes);
+    at += bytes;
+  }
+  std::string text = to_line(header);
+  text.resize(static_cast<std::size_t>(round_up(static_cast<Index>(text.size() + kLengthBytes), 64)) - kLengthBytes,
+              ' ');  // tensors begin on a cache line of the mapping
+  const std::uint64_t length = text.size();
+  sink(&length, sizeof length);
+  sink(text.data(), text.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) sink(tensors[i].data, sizes[i]);
+}
+
+void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  AtomicFile file(path);
+  write_safetensors([&](const void* data, std::size_t bytes) { file.write(data, bytes); }, tensors, metadata);
+  file.commit();
+}
+
+}  // namespace ddl

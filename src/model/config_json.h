@@ -1,0 +1,18 @@
+// A model's configuration as config.json: the keys other programs look for (vocab_size, hidden_size, ...)
+// and, under "ddl", every option of ModelConfig, from which it is read back.
+#pragma once
+
+#include <string>
+
+#include "core/record.h"
+#include "model/config.h"
+
+namespace ddl {
+
+Json model_config_json(const ModelConfig& config);
+
+// Throws UserError naming the source where the text is no JSON, lacks "ddl", holds an unknown or impossible
+// option, or contradicts itself.
+ModelConfig parse_model_config(const std::string& text, const std::string& source_name);
+
+}  // namespace ddl

@@ -1,0 +1,127 @@
+#include "train/config.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "data/dataset.h"
+#include "io/file.h"
+
+namespace ddl {
+namespace {
+
+constexpr Index kVocabMultiple = 64;
+constexpr double kMany = 1e12;
+
+}  // namespace
+
+void TrainConfig::describe(Options& o) {
+  o.add("train.steps", steps, "updates of the whole run").range(1, kMany);
+  o.add("train.batch", batch, "sequences of a micro-batch").range(1, 1 << 20);
+  o.add("train.accumulate", accumulate, "micro-batches whose gradients make one update").range(1, 1 << 20);
+  o.add("train.context", context, "tokens of a sequence; 0 means model.context").range(0, 1 << 20);
+  o.add("train.seed", seed, "of starting values and data order").range(0, 9e18);
+  o.add("train.lr", lr, "peak learning rate").range(0, 1e6);
+  o.add("train.min_lr", min_lr, "where the cosine ends").range(0, 1e6);
+  o.add("train.warmup", warmup, "steps over which the rate rises from 0").range(0, kMany);
+  o.add("train.schedule", schedule, "after the warm-up").choices({"cosine", "constant"});
+  o.add("train.beta1", beta1, "AdamW: decay of the mean gradient").range(0, 0.999999);
+  o.add("train.beta2", beta2, "AdamW: decay of the mean square").range(0, 0.999999);
+  o.add("train.eps", eps, "AdamW: guard of the division").range(1e-30, 1);
+  o.add("train.weight_decay", weight_decay, "of matrices and the embedding only").range(0, 100);
+  o.add("train.clip", clip, "largest global gradient norm; 0 means no limit").range(0, 1e30);
+  o.add("train.ema", ema, "decay of the weights' average used to validate; 0 means off").range(0, 0.9999999);
+  o.add("data.folder", data_folder, "the dataset");
+  o.add("data.order", data_order, "each window once per epoch, or random positions")
+      .choices({"epoch", "random"});
+  o.add("eval.every", eval_every, "steps between validations; 0 means only at the end").range(0, kMany);
+  o.add("eval.windows", eval_windows, "sequences of the fixed validation set").range(1, 1e9);
+  o.add("checkpoint.every_steps", save_every_steps, "0 means off").range(0, kMany);
+  o.add("checkpoint.every_minutes", save_every_minutes, "0 means off").range(0, 1e9);
+  o.add("checkpoint.keep_last", keep_last, "newest checkpoints to keep").range(1, 1e9);
+  o.add("checkpoint.keep_best", keep_best, "checkpoints of lowest validation loss to keep").range(0, 1e9);
+  o.add("checkpoint.background", background, "write while training goes on, from a copy in memory");
+  o.add("log.every", log_every, "steps between records in metrics.jsonl").range(1, kMany);
+  o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);
+  o.add("log.floor", floor, "measure the GEMM floor of a step at the start");
+  o.add("log.gates_every", gates_every, "steps between gate statistics; 0 means off").range(0, kMany);
+}
+
+Options RunConfig::options() {
+  Options o;
+  o.add("preset", preset, "sizes to start from").choices(preset_names());
+  model.describe(o);
+  train.describe(o);
+  return o;
+}
+
+std::string RunConfig::to_toml() const { return RunConfig(*this).options().to_toml(); }
+Json RunConfig::to_json() const { return RunConfig(*this).options().to_json(); }
+
+RunConfig load_run_config(const ConfigSources& sources) {
+  const std::string file_text = sources.file.empty() ? "" : read_file(sources.file);
+  const auto apply = [&](RunConfig& config) {
+    config.model.vocab = 0;  // the data's, whatever the preset
+    Options options = config.options();
+    const auto load = [&](const std::string& text, const std::string& name) {
+      if (!text.empty()) options.load_text(text, name);
+    };
+    load(sources.stored_toml, "the run's config.toml");
+    load(file_text, sources.file);
+    for (const std::string& assignment : sources.sets) options.set(assignment);
+  };
+  // Twice: the sizes of the preset that a file or --set names must be in place before anything overrides
+  // them.
+  RunConfig first;
+  apply(first);
+  RunConfig config;
+  config.preset = sources.preset.empty() ? first.preset : sources.preset;
+  config.model = preset(config.preset);
+  const std::string chosen = config.preset;
+  apply(config);
+  config.preset = chosen;
+  return config;
+}
+
+void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
+  if (config.model.vocab == 0)
+    config.model.vocab = round_up(data.vocab_size() > 0 ? data.vocab_size() : preset("small").vocab, kVocabMultiple);
+  if (data.vocab_size() > config.model.vocab)
+    throw UserError("model.vocab is {}, but {} has a vocabulary of {}; leave model.vocab out to take the data's",
+                    config.model.vocab, data.folder(), data.vocab_size());
+  if (data.vocab_size() == 0) data.check_vocab(config.model.vocab, ex);
+  if (config.context() > config.model.context)
+    throw UserError("train.context is {}, longer than model.context {}", config.train.context,
+                    config.model.context);
+  if (config.train.min_lr > config.train.lr)
+    throw UserError("train.min_lr {} is above train.lr {}", config.train.min_lr, config.train.lr);
+  config.model.check();
+}
+
+std::string config_screen(const RunConfig& config) {
+  RunConfig copy = config;
+  const Options options = copy.options();
+  constexpr std::size_t kColumns = 3;
+  std::string text, group;
+  std::vector<std::string> cells;
+  const auto flush = [&] {
+    const std::size_t rows = (cells.size() + kColumns - 1) / kColumns;
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::string line = fmt::format("  {:<11}", row == 0 ? group : "");
+      for (std::size_t at = row; at < cells.size(); at += rows) line += fmt::format("{:<31}", cells[at]);
+      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
+    cells.clear();
+  };
+  for (const auto& option : options.list()) {
+    const std::size_t dot = option.key().find('.');
+    const std::string name = option.key().substr(0, std::min(dot, option.key().size()));
+    if (name != group) flush(), group = name;
+    cells.push_back(dot == std::string::npos
+                        ? option.value()
+                        : fmt::format("{:<17} {}", option.key().substr(dot + 1), option.value()));
+  }
+  flush();
+  return text;
+}
+
+}  // namespace ddl

@@ -1,0 +1,38 @@
+// What a person sees of a run, printed from its records: on a terminal one live line and a line per
+// validation, otherwise plain lines at intervals, or the records themselves.
+#pragma once
+
+#include <string>
+
+#include "core/record.h"
+
+namespace ddl {
+
+class Console {
+ public:
+  enum class Style { kLive, kPlain, kJson, kSilent };
+  static Style style_for(bool json);  // kLive where standard output is a terminal
+
+  // Plain lines come at most every `plain_seconds`; the first and the last step always have one.
+  Console(Style style, double plain_seconds, long total_steps);
+  ~Console();
+
+  void show(const Json& record);
+  void note(const std::string& line);  // a line that is not a record; not with kJson
+
+ private:
+  void step(const Json& record);
+  void line(const std::string& text);
+  Style style_;
+  double plain_seconds_;
+  long total_steps_;
+  double step_seconds_ = 0;   // smoothed, for the time left
+  double last_shown_ = -1e9;
+  bool live_line_ = false;  // the cursor stands behind one
+};
+
+// "1:02:03", "4:05"; "4.2 M", "13 k"
+std::string format_duration(double seconds);
+std::string format_count(double count);
+
+}  // namespace ddl

@@ -1,0 +1,72 @@
+#include "train/identity.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "io/file.h"
+#include "io/sha256.h"
+
+namespace ddl {
+namespace {
+
+// Changing one of these would make it another run. Precision and recomputation change bits, or nothing.
+bool is_fixed(const std::string& key) {
+  if (key.starts_with("model.")) return key != "model.precision" && key != "model.recompute";
+  static const std::vector<std::string> kFixed = {"preset",        "train.batch", "train.accumulate",
+                                                  "train.context", "train.seed",  "data.order"};
+  return std::find(kFixed.begin(), kFixed.end(), key) != kFixed.end();
+}
+
+}  // namespace
+
+Json run_identity(const Dataset& data) {
+  Json json{{"format", "ddl-run"}, {"version", 1}};
+  json["data"] = Json{{"folder", data.folder()},
+                      {"form", data.form()},
+                      {"fingerprint", data.fingerprint()},
+                      {"train_tokens", data.train().tokens()},
+                      {"val_tokens", data.val().tokens()}};
+  json["tokenizer_sha256"] =
+      data.tokenizer_path().empty() ? Json(nullptr) : Json(sha256_hex(read_file(data.tokenizer_path())));
+  return json;
+}
+
+void check_identity(const Json& began_with, const Json& now, const std::string& run) {
+  std::string differences;
+  const auto compare = [&](const std::string& what, const Json& before, const Json& after) {
+    if (before != after)
+      differences += fmt::format("\n  {}: {} when the run began, {} now", what, to_line(before), to_line(after));
+  };
+  const Json none;
+  const auto part = [&](const Json& json, const char* key) -> const Json& {
+    return json.contains(key) ? json[key] : none;
+  };
+  compare("tokenizer, SHA-256", part(began_with, "tokenizer_sha256"), part(now, "tokenizer_sha256"));
+  for (const char* key : {"form", "train_tokens", "val_tokens", "fingerprint"})
+    compare(fmt::format("data, {}", key), part(part(began_with, "data"), key), part(part(now, "data"), key));
+  if (!differences.empty())
+    throw UserError("{}: the data is not what this run began with:{}\nUse the old data, or another --out for a new run.",
+                    run, differences);
+}
+
+std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConfig& after) {
+  RunConfig a = before, b = after;
+  const Options options_a = a.options(), options_b = b.options();
+  std::vector<OptionChange> changes;
+  std::string refused;
+  for (std::size_t i = 0; i < options_a.list().size(); ++i) {
+    const auto &was = options_a.list()[i], &is = options_b.list()[i];
+    if (was.value() == is.value()) continue;
+    if (is_fixed(was.key()))
+      refused += fmt::format("\n  {}: {} in the run, {} asked for", was.key(), was.value(), is.value());
+    else
+      changes.push_back({was.key(), was.value(), is.value()});
+  }
+  if (!refused.empty())
+    throw UserError("a resumed run cannot change its model or the order of its data:{}\n"
+                    "Leave these as they were, or use another --out for a new run.",
+                    refused);
+  return changes;
+}
+
+}  // namespace ddl

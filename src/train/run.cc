@@ -1,0 +1,292 @@
+#include "train/run.h"
+
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "io/checkpoint.h"
+#include "io/file.h"
+#include "kernels/isa.h"
+#include "train/checkpoint.h"
+#include "train/config.h"
+#include "train/identity.h"
+#include "train/run_folder.h"
+#include "train/trainer.h"
+
+namespace ddl {
+namespace {
+
+namespace fs = std::filesystem;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string default_out(const RunRequest& request) {
+  return "runs/" + (request.config_file.empty() ? std::string("default")
+                                                : fs::path(request.config_file).stem().string());
+}
+
+std::string clock_time() {
+  const std::time_t time = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&time, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+// Everything of a run that outlives its steps.
+class Run {
+ public:
+  Run(const RunRequest& request, const StopSignals& signals, const Exec& ex)
+      : request_(request), signals_(signals), ex_(ex) {
+    open();
+  }
+  RunOutcome train();
+
+ private:
+  void open();
+  void load_config(const std::string& stored_toml);
+  void begin();
+  void emit(const Json& record);
+  void message(const std::string& event, const std::string& text);
+  void poll_saver();
+  void save(CheckpointSaver::Prune prune = CheckpointSaver::Prune::kYes);
+  bool save_due() const;
+  void stop_on_non_finite();
+
+  const RunRequest& request_;
+  const StopSignals& signals_;
+  const Exec ex_;
+  RunConfig config_;
+  std::vector<OptionChange> changes_;
+  std::optional<RunFolder> folder_;
+  std::optional<Dataset> data_;
+  Json identity_;
+  std::optional<CheckpointEntry> checkpoint_;  // to resume from
+  std::vector<std::string> rejected_;          // checkpoints that were not accepted
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<CheckpointSaver> saver_;
+  std::unique_ptr<RecordWriter> metrics_;
+  std::unique_ptr<Console> console_;
+  Index saved_step_ = -1, validated_step_ = -1;
+  double saved_at_ = 0;
+};
+
+void Run::load_config(const std::string& stored_toml) {
+  ConfigSources sources{request_.preset, stored_toml, request_.config_file, request_.sets};
+  config_ = load_run_config(sources);
+  if (!request_.data.empty()) config_.train.data_folder = request_.data;
+  if (config_.train.data_folder.empty())
+    throw UserError(
+        "which data? Give --data DIR, a dataset made by `ddl data prepare`, or data.folder in the configuration");
+  config_.train.data_folder = fs::absolute(config_.train.data_folder).lexically_normal().string();
+  data_.emplace(Dataset::open(config_.train.data_folder, ex_));
+  resolve_with_data(config_, *data_, ex_);
+  identity_ = run_identity(*data_);
+}
+
+void Run::open() {
+  const std::string out = request_.out.empty() ? default_out(request_) : request_.out;
+  if (request_.resume) {
+    folder_.emplace(out, RunFolder::Purpose::kResume);
+    const std::string stored_toml = read_file(folder_->config());
+    load_config(stored_toml);
+    changes_ = allowed_changes(load_run_config({"", stored_toml, "", {}}), config_);
+    const Json began = Json::parse(read_file(folder_->identity()), nullptr, /*allow_exceptions=*/false);
+    if (!began.is_object()) throw UserError("{}: damaged", folder_->identity());
+    check_identity(began, identity_, out);
+    remove_unfinished_checkpoints(folder_->checkpoints());
+    checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
+  } else {
+    load_config("");
+    folder_.emplace(out, RunFolder::Purpose::kNew);
+  }
+  console_ = std::make_unique<Console>(request_.style, config_.train.screen_seconds, config_.train.steps);
+  trainer_ = std::make_unique<Trainer>(config_, *data_, ex_);
+  saver_ = std::make_unique<CheckpointSaver>(folder_->checkpoints(), *trainer_,
+                                             fixed_files(config_.model, *data_), identity_);
+  if (checkpoint_) load_checkpoint(checkpoint_->folder, *trainer_);
+  saved_step_ = checkpoint_ ? checkpoint_->step : -1;
+  if (!request_.resume) write_file_atomic(folder_->identity(), identity_.dump(2) + "\n");
+  write_file_atomic(folder_->config(), config_.to_toml());
+  if (request_.resume) folder_->rewind_metrics(trainer_->progress().step);
+  metrics_ = std::make_unique<RecordWriter>(folder_->metrics());
+  begin();
+}
+
+void Run::emit(const Json& record) {
+  metrics_->write(record);
+  console_->show(record);
+}
+
+void Run::message(const std::string& event, const std::string& text) {
+  Json record = make_record(event);
+  record["step"] = trainer_->progress().step;
+  record["message"] = text;
+  emit(record);
+}
+
+// The screen at the start, and the record of it.
+void Run::begin() {
+  const ModelPlan plan =
+      plan_model(config_.model, {config_.train.batch, config_.context()}, Model::Mode::kTrain);
+  const Index parameters = plan.table.parameter_count();
+  const std::size_t memory = trainer_->model().arena().used_bytes() + trainer_->arena().used_bytes();
+  const double flops = plan.forward.total() + plan.backward.total();
+  const char* precision = config_.model.uses_bf16() ? "bf16" : "f32";
+  const double floor = config_.train.floor ? trainer_->measure_floor() : 0;
+
+  Json record = make_record(request_.resume ? "resume" : "start");
+  record["step"] = trainer_->progress().step;
+  record["time"] = clock_time();
+  record["config"] = config_.to_json();
+  record["data"] = identity_["data"];
+  record["parameters"] = parameters;
+  record["flops_per_token"] = flops;
+  record["memory_bytes"] = memory;
+  record["threads"] = ex_.threads;
+  record["isa"] = current_isa();
+  record["precision"] = precision;
+  record["floor_s"] = floor;
+  record["validation_windows"] = trainer_->validator().windows();
+  Json changed = Json::array();
+  for (const OptionChange& change : changes_)
+    changed.push_back(Json{{"key", change.key}, {"before", change.before}, {"after", change.after}});
+  if (request_.resume) record["changed"] = changed;
+  emit(record);
+
+  console_->note(config_screen(config_));
+  console_->note(fmt::format(
+      "{}: {} parameters, {} memory, {:.1f} MFLOP a token, {} on {} thread{} ({})", config_.model.residual,
+      format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6, precision, ex_.threads,
+      ex_.threads == 1 ? "" : "s",
+      floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s a step", current_isa(), floor) : current_isa()));
+  console_->note(fmt::format("{}: {} tokens to train on, {} validation windows of {}; {} tokens a step, {:.2f} epochs",
+                             data_->folder(), format_count(static_cast<double>(data_->train().tokens())),
+                             trainer_->validator().windows(), config_.context(), config_.tokens_per_step(),
+                             trainer_->loader().epoch_of(config_.train.steps * config_.train.accumulate)));
+  for (const std::string& reason : rejected_) message("rejected", "checkpoint not accepted: " + reason);
+  for (const OptionChange& change : changes_)
+    console_->note(fmt::format("changed: {} from {} to {}", change.key, change.before, change.after));
+  if (request_.resume)
+    console_->note(checkpoint_ ? fmt::format("resumed from {}", checkpoint_->folder)
+                               : std::string("no checkpoint yet: starting again from step 0"));
+  if (!trainer_->validator().possible())
+    console_->note("no validation: the data has no validation split of one window or more");
+}
+
+void Run::poll_saver() {
+  const auto report = saver_->finished();
+  if (!report) return;
+  Json record = make_record("checkpoint");
+  record["step"] = report->step;
+  record["folder"] = report->folder;
+  record["bytes"] = report->bytes;
+  record["copy_s"] = report->copy_s;
+  record["write_s"] = report->write_s;
+  emit(record);
+}
+
+void Run::save(CheckpointSaver::Prune prune) {
+  poll_saver();
+  if (saved_step_ == trainer_->progress().step) return;
+  saver_->wait();
+  poll_saver();
+  saver_->save(prune);
+  saved_step_ = trainer_->progress().step;
+  saved_at_ = now();
+}
+
+bool Run::save_due() const {
+  const TrainConfig& c = config_.train;
+  const Index step = trainer_->progress().step;
+  return (c.save_every_steps > 0 && step % c.save_every_steps == 0) ||
+         (c.save_every_minutes > 0 && now() - saved_at_ >= 60 * c.save_every_minutes);
+}
+
+void Run::stop_on_non_finite() {
+  save(CheckpointSaver::Prune::kNo);
+  saver_->wait();
+  poll_saver();
+  const std::string text = fmt::format(
+      "stopped at step {}: {} updates in a row had a loss or gradient that is not finite. The state is saved in "
+      "{}; earlier checkpoints are kept. What helps: --resume with a lower learning rate (--set train.lr={:g}), a "
+      "longer warm-up, or --set model.precision=f32; remove the newest checkpoints to go on from an older one",
+      trainer_->progress().step, trainer_->progress().skipped_in_a_row, folder_->checkpoints(),
+      config_.train.lr / 3);
+  Json record = make_record("stopped");
+  record["step"] = trainer_->progress().step;
+  record["reason"] = "not finite";
+  metrics_->write(record);
+  throw UserError(text);
+}
+
+RunOutcome Run::train() {
+  const TrainConfig& c = config_.train;
+  const Progress& progress = trainer_->progress();
+  const auto validate = [&] {
+    if (validated_step_ == progress.step) return;
+    const Json record = trainer_->validate();
+    if (!record.is_null()) emit(record);
+    validated_step_ = progress.step;
+  };
+  if (progress.step >= c.steps) {
+    message("done", fmt::format("this run has done its {} steps; --set train.steps=N goes on", c.steps));
+    return {folder_->path(), progress.step, 0};
+  }
+  saved_at_ = now();
+  const double start = now(), compute_before = trainer_->compute_seconds();
+  const Index first = progress.step;
+  while (progress.step < c.steps && signals_.received() == 0) {
+    const Json record = trainer_->step();
+    if (progress.step % c.log_every == 0 || progress.step == c.steps || record.contains("skipped")) emit(record);
+    if (c.gates_every > 0 && progress.step % c.gates_every == 0)
+      if (const Json gates = trainer_->gates(); !gates.is_null()) emit(gates);
+    if (c.eval_every > 0 && progress.step % c.eval_every == 0) validate();
+    if (progress.skipped_in_a_row >= kMaxSkippedInARow) stop_on_non_finite();
+    poll_saver();
+    if (save_due()) save();
+  }
+  const double seconds = now() - start - trainer_->validation_seconds();
+  const double overhead = 1 - (trainer_->compute_seconds() - compute_before) / seconds;
+  const int signal = signals_.received();
+  if (signal == 0) validate();
+  save();
+  saver_->wait();
+  poll_saver();
+
+  Json record = make_record(signal ? "stopped" : "done");
+  record["step"] = progress.step;
+  record["steps_this_session"] = progress.step - first;
+  record["tokens"] = progress.tokens;
+  record["flops"] = progress.flops;
+  record["elapsed_s"] = progress.elapsed_s;
+  record["skipped"] = progress.skipped;
+  record["overhead_share"] = overhead;
+  record["best_validation"] = progress.json()["best_validation"];
+  if (signal) record["signal"] = signal;
+  record["message"] =
+      signal ? fmt::format("stopped at step {} and saved; go on with: ddl train --out {} --resume", progress.step,
+                           folder_->path())
+             : fmt::format("done: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}", progress.step,
+                           format_count(static_cast<double>(progress.tokens)), progress.flops,
+                           format_duration(progress.elapsed_s),
+                           progress.best ? fmt::format(", best validation loss {:.4f} at step {}",
+                                                       progress.best->loss, progress.best->step)
+                                         : "",
+                           folder_->path());
+  emit(record);
+  return {folder_->path(), progress.step, signal};
+}
+
+}  // namespace
+
+RunOutcome run_training(const RunRequest& request, const StopSignals& signals, const Exec& ex) {
+  return Run(request, signals, ex).train();
+}
+
+}  // namespace ddl

@@ -1,0 +1,32 @@
+// A whole run: configuration, data, folder, loop, checkpoints, stop and resume.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/exec.h"
+#include "train/console.h"
+#include "train/signals.h"
+
+namespace ddl {
+
+struct RunRequest {
+  std::string config_file, preset, data, out;  // "" where not given
+  std::vector<std::string> sets;
+  bool resume = false;
+  Console::Style style = Console::Style::kPlain;
+};
+
+struct RunOutcome {
+  std::string folder;
+  Index step = 0;
+  int signal = 0;  // that stopped it; 0: it reached its end
+};
+
+// After this many updates in a row without a finite loss and gradient the run stops.
+inline constexpr Index kMaxSkippedInARow = 5;
+
+// Trains until the configured step, a signal, or an error. Throws UserError; what was saved stays saved.
+RunOutcome run_training(const RunRequest& request, const StopSignals& signals, const Exec& ex);
+
+}  // namespace ddl

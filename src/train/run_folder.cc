@@ -1,0 +1,61 @@
+#include "train/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "core/error.h"
+#include "io/file.h"
+
+namespace ddl {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path)) {
+  const bool resume = purpose == Purpose::kResume;
+  if (resume && !fs::is_directory(path_))
+    throw UserError("{}: there is no run to resume; without --resume a new one is started", path_);
+  make_folders(path_);
+  const std::string lock_path = path_ + "/.lock";
+  lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) throw UserError("{}: cannot be written ({})", lock_path, std::strerror(errno));
+  try {
+    // The system gives the lock back when the process ends, however it ends.
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0)
+      throw UserError("{}: another process is training here; wait for it, stop it, or use another --out", path_);
+    const bool has_run = fs::exists(identity()) || fs::exists(checkpoints());
+    if (resume && !fs::exists(config()))
+      throw UserError("{}: there is no run to resume (no config.toml)", path_);
+    if (!resume && has_run)
+      throw UserError("{}: a run is here already; --resume goes on with it, another --out starts a new one", path_);
+  } catch (...) {
+    ::close(lock_);
+    throw;
+  }
+}
+
+RunFolder::~RunFolder() { ::close(lock_); }
+
+void RunFolder::rewind_metrics(long step) const {
+  if (!fs::exists(metrics())) return;
+  std::istringstream lines(read_file(metrics()));
+  AtomicFile kept(metrics());
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) continue;
+    if (record.contains("step") && record["step"].is_number_integer() && record["step"].get<long>() > step)
+      continue;
+    kept.write(line + "\n");
+  }
+  kept.commit();
+}
+
+}  // namespace ddl

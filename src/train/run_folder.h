@@ -1,0 +1,40 @@
+// The folder of a run:
+//   config.toml        the resolved configuration
+//   run.json           what the run began with and must not change: model, data, tokenizer
+//   metrics.jsonl      one record per event
+//   checkpoints/       step-NNNNNNNN/
+//   .lock              held while a process trains here
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/record.h"
+
+namespace ddl {
+
+class RunFolder {
+ public:
+  enum class Purpose { kNew, kResume };
+  // Creates the folder for a new run, locks it either way. Throws UserError where another process holds it,
+  // where a new run would meet an old one, and where there is nothing to resume.
+  RunFolder(std::string path, Purpose purpose);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string config() const { return path_ + "/config.toml"; }
+  std::string identity() const { return path_ + "/run.json"; }
+
+  // Drops the records of steps after `step` (they will be written again) and a last line cut in the middle.
+  void rewind_metrics(long step) const;
+
+ private:
+  std::string path_;
+  int lock_ = -1;
+};
+
+}  // namespace ddl

@@ -1,0 +1,192 @@
+#include "train/trainer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "model/gemm_floor.h"
+#include "train/batch_view.h"
+#include "train/gate_stats.h"
+#include "train/schedule.h"
+
+namespace ddl {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Json validated_json(const std::optional<Progress::Validated>& v) {
+  return v ? Json{{"step", v->step}, {"loss", v->loss}} : Json(nullptr);
+}
+
+std::optional<Progress::Validated> parse_validated(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  const Json& loss = json.at("loss");  // null where it was not finite
+  return Progress::Validated{json.at("step").get<Index>(), loss.is_null() ? NAN : loss.get<double>()};
+}
+
+BatchShape shape_of(const RunConfig& config) { return {config.train.batch, config.context()}; }
+
+// Optimizer state, and where checkpoints are written in the background a copy of it and of the parameters.
+Arena make_arena(const RunConfig& config, const ModelPlan& plan) {
+  const Index states = Optimizer::state_arrays(config.train);
+  const Index arrays = config.train.background ? 2 * states + 1 : states;
+  const auto array_bytes = static_cast<std::size_t>(round_up(plan.table.floats() * 4, Arena::kAlignBytes));
+  const std::size_t bytes = static_cast<std::size_t>(arrays) * array_bytes;
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  const auto machine = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
+  if (pages > 0 && plan.total_bytes + bytes > machine)
+    throw UserError(
+        "training needs {} ({} for the model and its activations, {} for the optimizer and the checkpoints' "
+        "copy), the machine has {}; a smaller train.batch, model.recompute=block or "
+        "checkpoint.background=false needs less",
+        format_bytes(plan.total_bytes + bytes), format_bytes(plan.total_bytes), format_bytes(bytes),
+        format_bytes(machine));
+  return Arena::owning(bytes);
+}
+
+}  // namespace
+
+Json Progress::json() const {
+  return Json{{"step", step},
+              {"tokens", tokens},
+              {"flops", flops},
+              {"elapsed_s", elapsed_s},
+              {"skipped", skipped},
+              {"skipped_in_a_row", skipped_in_a_row},
+              {"last_validation", validated_json(last)},
+              {"best_validation", validated_json(best)}};
+}
+
+Progress Progress::parse(const Json& json) {
+  Progress p;
+  p.step = json.at("step").get<Index>();
+  p.tokens = json.at("tokens").get<Index>();
+  p.flops = json.at("flops").get<double>();
+  p.elapsed_s = json.at("elapsed_s").get<double>();
+  p.skipped = json.at("skipped").get<Index>();
+  p.skipped_in_a_row = json.at("skipped_in_a_row").get<Index>();
+  p.last = parse_validated(json.at("last_validation"));
+  p.best = parse_validated(json.at("best_validation"));
+  return p;
+}
+
+Trainer::Trainer(const RunConfig& config, const Dataset& data, const Exec& ex)
+    : config_(config),
+      ex_(ex),
+      loader_(data.train(), data.end_of_text(),
+              {config.train.batch, config.context(), static_cast<std::uint64_t>(config.train.seed),
+               config.train.data_order, 0, 1}),
+      validator_(data, config.context(), config.train.eval_windows),
+      arena_(Arena::measuring()) {
+  const ModelPlan plan = plan_model(config.model, shape_of(config), Model::Mode::kTrain);
+  flops_per_token_ = plan.forward.total() + plan.backward.total();
+  arena_ = make_arena(config, plan);
+  model_ = make_model(config.model, shape_of(config), Model::Mode::kTrain,
+                      static_cast<std::uint64_t>(config.train.seed), ex);
+  optimizer_ = std::make_unique<Optimizer>(*model_, config.train, arena_);
+  optimizer_->start_average(ex);
+}
+
+double Trainer::measure_floor() {
+  constexpr double kEnoughSeconds = 0.5;
+  constexpr int kMaxRounds = 10;
+  double best = 0;
+  const double start = now();
+  // Once to warm up, then until there is enough to choose from.
+  for (int round = 0; round < 2 || (round < kMaxRounds && now() - start < kEnoughSeconds); ++round) {
+    const double seconds = measure_step_floor(config_.model, shape_of(config_), 1, ex_);
+    best = round < 2 ? seconds : std::min(best, seconds);
+  }
+  return floor_seconds_ = best * static_cast<double>(config_.train.accumulate);
+}
+
+Json Trainer::step() {
+  const double start = now();
+  const TrainConfig& c = config_.train;
+  const double share = 1.0 / static_cast<double>(c.accumulate), lr = learning_rate(c, progress_.step);
+  double loss = 0, computed = 0;
+  for (Index micro = 0; micro < c.accumulate; ++micro) {
+    loader_.load(progress_.step * c.accumulate + micro, batch_);
+    const double before = now();
+    loss += share * model_->loss_and_grad(view(batch_), share, ex_);
+    computed += now() - before;
+  }
+  const double before_update = now();
+  Optimizer::Update update;
+  if (std::isfinite(loss))
+    update = optimizer_->step(lr, ex_);
+  else
+    optimizer_->discard(ex_), update.grad_norm = NAN;
+  computed += now() - before_update;
+  compute_seconds_ += computed;
+
+  const Index tokens = config_.tokens_per_step();
+  ++progress_.step;
+  progress_.tokens += tokens;
+  progress_.flops += flops_per_token_ * static_cast<double>(tokens);
+  progress_.skipped += !update.applied;
+  progress_.skipped_in_a_row = update.applied ? 0 : progress_.skipped_in_a_row + 1;
+  const double seconds = now() - start;
+  progress_.elapsed_s += seconds;
+
+  Json record = make_record("step");
+  record["step"] = progress_.step;
+  record["loss"] = loss;
+  record["grad_norm"] = update.grad_norm;
+  record["lr"] = lr;
+  record["tokens"] = progress_.tokens;
+  record["epoch"] = loader_.epoch_of(progress_.step * c.accumulate);
+  record["flops"] = progress_.flops;
+  record["elapsed_s"] = progress_.elapsed_s;
+  record["step_s"] = seconds;
+  record["tokens_per_s"] = static_cast<double>(tokens) / seconds;
+  if (floor_seconds_ > 0) record["floor_share"] = floor_seconds_ / seconds;
+  if (!update.applied) record["skipped"] = true;
+  return record;
+}
+
+Json Trainer::validate() {
+  if (!validator_.possible()) return nullptr;
+  const double start = now();
+  optimizer_->swap_average(ex_);
+  const ValidationResult result = validator_.run(*model_, ex_);
+  optimizer_->swap_average(ex_);
+  progress_.last = {progress_.step, result.loss};
+  // A NaN is never the best, nor does it keep a later one from being it.
+  const bool better = std::isfinite(result.loss) && (!progress_.best || result.loss < progress_.best->loss);
+  if (better) progress_.best = progress_.last;
+  const double seconds = now() - start;
+  validation_seconds_ += seconds;
+  progress_.elapsed_s += seconds;
+
+  Json record = make_record("validation");
+  record["step"] = progress_.step;
+  record.update(result.json());
+  record["best"] = better;
+  record["tokens"] = progress_.tokens;
+  record["flops"] = progress_.flops;
+  record["elapsed_s"] = progress_.elapsed_s;
+  record["seconds"] = seconds;
+  return record;
+}
+
+Json Trainer::gates() const {
+  Json sublayers = gate_statistics(*model_, ex_);
+  if (sublayers.is_null()) return nullptr;
+  Json record = make_record("gates");
+  record["step"] = progress_.step;
+  record["sublayers"] = std::move(sublayers);
+  return record;
+}
+
+void Trainer::restore(const Progress& progress, Index updates) {
+  progress_ = progress;
+  optimizer_->set_updates(updates);
+  model_->params_changed(ex_);
+}
+
+}  // namespace ddl

@@ -1,0 +1,83 @@
+// The step: micro-batches accumulated in f32, one global norm, one fused update. Everything a step does is a
+// function of the configuration, the data and the step's number, which is what makes a resumed run repeat
+// the uninterrupted one bit for bit.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "core/arena.h"
+#include "core/exec.h"
+#include "core/record.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "model/model.h"
+#include "train/config.h"
+#include "train/optimizer.h"
+#include "train/validation.h"
+
+namespace ddl {
+
+// What a run counts; stored with every checkpoint.
+struct Progress {
+  Index step = 0;  // updates so far, skipped ones included: the number of the next
+  Index tokens = 0;
+  double flops = 0;      // of forward and backward, exact from the shapes
+  double elapsed_s = 0;  // spent training, over all sessions of the run
+  Index skipped = 0, skipped_in_a_row = 0;
+  struct Validated {
+    Index step = 0;
+    double loss = 0;
+  };
+  std::optional<Validated> last, best;
+
+  Json json() const;
+  static Progress parse(const Json& json);  // throws Json::exception
+};
+
+class Trainer {
+ public:
+  // The configuration must be resolved and outlive the trainer, as must the data. Throws UserError, with the
+  // numbers, where the machine's memory is too small for all of it.
+  Trainer(const RunConfig& config, const Dataset& data, const Exec& ex);
+
+  // One update; returns its record. A loss or gradient that is not finite leaves parameters and optimizer as
+  // they were, and the record says "skipped".
+  Json step();
+  // Over the fixed windows, with the average of weights where there is one. Null where the data has no
+  // validation split.
+  Json validate();
+  // The record of the gates in the last step; null for rules without gates.
+  Json gates() const;
+
+  // Measures what a step's matrix multiplications take alone; steps then report their share of it. Seconds.
+  double measure_floor();
+
+  const RunConfig& config() const { return config_; }
+  const Progress& progress() const { return progress_; }
+  Model& model() { return *model_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  const Loader& loader() const { return loader_; }
+  const Validator& validator() const { return validator_; }
+  Arena& arena() { return arena_; }  // optimizer state and the checkpoints' snapshot
+  double compute_seconds() const { return compute_seconds_; }        // in forward, backward and update
+  double validation_seconds() const { return validation_seconds_; }  // of this session
+
+  // Where a checkpoint left off, after its arrays have been read into the model and the optimizer.
+  void restore(const Progress& progress, Index updates);
+
+ private:
+  const RunConfig& config_;
+  const Exec ex_;
+  Loader loader_;
+  Validator validator_;
+  std::unique_ptr<Model> model_;
+  Arena arena_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Batch batch_;
+  Progress progress_;
+  double flops_per_token_ = 0, floor_seconds_ = 0;
+  double compute_seconds_ = 0, validation_seconds_ = 0;
+};
+
+}  // namespace ddl

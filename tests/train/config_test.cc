@@ -1,0 +1,127 @@
+// Where a run's configuration comes from, and what a resumed run may change.
+#include "train/config.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "model/config_json.h"
+#include "small_run.h"
+#include "train/identity.h"
+
+namespace ddl {
+namespace {
+
+TEST(RunConfig, AppliesPresetThenFileThenSets) {
+  const TestFolder folder;
+  const std::string file =
+      folder.write("c.toml", "preset = \"small\"\nmodel.layers = 3\ntrain.lr = 0.5\n[data]\norder = \"random\"\n");
+  const RunConfig c = load_run_config({"", "", file, {"train.lr=0.25", "model.residual=baseline"}});
+  EXPECT_EQ(c.preset, "small");
+  EXPECT_EQ(c.model.width, 768);
+  EXPECT_EQ(c.model.layers, 3);
+  EXPECT_EQ(c.train.lr, 0.25);
+  EXPECT_EQ(c.train.data_order, "random");
+  EXPECT_EQ(c.model.vocab, 0);  // the data's
+  EXPECT_EQ(load_run_config({"mini", "", file, {}}).model.width, 320);  // the command line's preset wins
+  EXPECT_EQ(load_run_config({"", "", "", {}}).preset, "tiny");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { load_run_config({"", "", "", {"train.stepz=1"}}); }),
+                       "did you mean 'train.steps'"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { load_run_config({"huge", "", "", {}}); }), "huge"));
+}
+
+TEST(RunConfig, StoredTextRestoresIt) {
+  RunConfig c = load_run_config({"mini", "", "", {"train.lr=0.003", "model.vocab=77", "train.seed=12345678901"}});
+  const RunConfig again = load_run_config({"", c.to_toml(), "", {}});
+  EXPECT_EQ(again.to_toml(), c.to_toml());
+  EXPECT_EQ(again.model.vocab, 77);
+}
+
+TEST(RunConfig, TakesTheVocabularyFromTheData) {
+  const TestFolder folder;
+  const Dataset data = Dataset::open(make_data(folder), kOneThread);
+  RunConfig c = load_run_config({"", "", "", {}});
+  resolve_with_data(c, data, kOneThread);
+  EXPECT_EQ(c.model.vocab, 320);  // 257 rounded up to a multiple of 64
+  c.model.vocab = 256;
+  EXPECT_TRUE(contains(message_of<UserError>([&] { resolve_with_data(c, data, kOneThread); }), "256"));
+  c.model.vocab = 257;
+  resolve_with_data(c, data, kOneThread);
+  c.train.context = 10000;
+  EXPECT_TRUE(contains(message_of<UserError>([&] { resolve_with_data(c, data, kOneThread); }), "10000"));
+}
+
+TEST(RunConfig, EveryConfigurationFileIsValid) {
+  Index files = 0, paper = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(DDL_CONFIGS)) {
+    if (entry.path().extension() != ".toml") continue;
+    ++files;
+    RunConfig c = load_run_config({"", "", entry.path().string(), {"model.vocab=50304"}});
+    c.model.check();
+    if (entry.path().parent_path().filename() != "paper") continue;
+    ++paper;
+    // The paper's run, whatever the variant.
+    EXPECT_EQ(c.train.steps, 100000) << entry.path();
+    EXPECT_EQ(c.tokens_per_step(), 480 * 1024) << entry.path();
+    EXPECT_EQ(c.train.warmup, 2000);
+    EXPECT_EQ(c.train.lr, 1e-3);
+    EXPECT_EQ(c.train.beta1, 0.9);
+    EXPECT_EQ(c.train.beta2, 0.95);
+    EXPECT_EQ(c.train.weight_decay, 0.1);
+    EXPECT_EQ(c.train.clip, 1.0);
+    EXPECT_EQ(c.train.schedule, "cosine");
+    EXPECT_EQ(entry.path().stem().string(), c.preset + "-" + c.model.residual);
+    EXPECT_TRUE(c.model.mup);
+  }
+  EXPECT_EQ(paper, 2 * static_cast<Index>(residual_names().size()));
+  EXPECT_GT(files, paper);
+}
+
+TEST(RunConfig, ResumeMayChangeSomeThings) {
+  const RunConfig before = load_run_config({"", "", "", {"model.vocab=64"}});
+  RunConfig after = before;
+  EXPECT_TRUE(allowed_changes(before, after).empty());
+  after.train.steps = 9, after.train.lr = 0.5, after.train.eval_every = 3, after.train.data_folder = "/moved";
+  const auto changes = allowed_changes(before, after);
+  ASSERT_EQ(changes.size(), 4u);
+  EXPECT_EQ(changes[0].key, "train.steps");
+  EXPECT_EQ(changes[0].before, "2000");
+  EXPECT_EQ(changes[0].after, "9");
+  const auto refused = [&](auto&& change) {
+    RunConfig c = before;
+    change(c);
+    return message_of<UserError>([&] { allowed_changes(before, c); });
+  };
+  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.model.layers = 9; }), "model.layers: 4 in the run, 9 asked for"));
+  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.model.residual = "baseline"; }), "model.residual"));
+  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.seed = 9; }), "train.seed"));
+  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.batch = 9; }), "train.batch"));
+  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.accumulate = 9; }), "train.accumulate"));
+  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.data_order = "random"; }), "data.order"));
+}
+
+TEST(ConfigJson, RestoresTheModelAndRefusesContradictions) {
+  ModelConfig c = preset("mini");
+  c.residual = "wo-tc", c.channels = 3, c.value = "biased", c.beta_init = 0.75;
+  const Json json = model_config_json(c);
+  const ModelConfig again = parse_model_config(json.dump(), "config.json");
+  EXPECT_EQ(model_config_json(again).dump(), json.dump());
+  EXPECT_EQ(again.residual, "wo-tc");
+  EXPECT_EQ(again.beta_init, 0.75);
+  EXPECT_EQ(json["hidden_size"], 320);
+  const auto refused = [&](auto&& change) {
+    Json changed = json;
+    change(changed);
+    return message_of<UserError>([&] { parse_model_config(changed.dump(), "config.json"); });
+  };
+  EXPECT_TRUE(contains(refused([](Json& j) { j["hidden_size"] = 64; }), "hidden_size is 64"));
+  EXPECT_TRUE(contains(refused([](Json& j) { j["ddl"]["layers"] = "many"; }), "model.layers"));
+  EXPECT_TRUE(contains(refused([](Json& j) { j["ddl"]["wings"] = 2; }), "wings"));
+  EXPECT_TRUE(contains(refused([](Json& j) { j["ddl"]["heads"] = 7; }), "does not divide"));
+  EXPECT_TRUE(contains(refused([](Json& j) { j["ddl"]["width"] = Json::array(); }), "width"));
+  EXPECT_TRUE(contains(refused([](Json& j) { j["ddl"]["a b\"\n"] = 1; }), "config.json"));
+  EXPECT_TRUE(contains(refused([](Json& j) { j.erase("ddl"); }), "ddl"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { parse_model_config("{\"ddl\":", "config.json"); }), "config.json"));
+}
+
+}  // namespace
+}  // namespace ddl
