@@ -8,6 +8,8 @@ void add_all_commands(CLI::App& app) {
   add_data_command(app);
   add_train_command(app);
   add_generate_command(app);
+  add_export_command(app);
+  add_import_command(app);
   add_info_command(app);
   add_bench_command(app);
 }

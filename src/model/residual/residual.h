@@ -107,6 +107,7 @@ struct ResidualEntry {
   std::optional<PaperCost> paper;
   MakeResidual<float> make_f32;
   MakeResidual<bf16> make_bf16;
+  std::string not_in_reference = {};  // why the paper's released code cannot express it; empty: it can
 };
 
 const std::vector<ResidualEntry>& residual_entries();

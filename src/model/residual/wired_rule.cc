@@ -337,13 +337,16 @@ template class WiredRule<bf16>;
 
 ResidualEntry wired_rule(std::string name, std::string summary, Wiring wiring,
                          std::optional<PaperCost> paper) {
-  return {std::move(name), std::move(summary), paper,
+  return {std::move(name),
+          std::move(summary),
+          paper,
           [wiring](const ModelConfig& config, BatchShape shape) -> std::unique_ptr<Residual<float>> {
             return std::make_unique<WiredRule<float>>(config, shape, wiring);
           },
           [wiring](const ModelConfig& config, BatchShape shape) -> std::unique_ptr<Residual<bf16>> {
             return std::make_unique<WiredRule<bf16>>(config, shape, wiring);
-          }};
+          },
+          wiring.write == WriteRule::kWriteOnly ? "a write-only rule" : ""};
 }
 
 }  // namespace ddl
