@@ -47,7 +47,8 @@ ModelConfig parse_model_config(const std::string& text, const std::string& sourc
   }
   options.load_text(toml, source_name);
   config.check();
-  for (const auto& [key, expected] : common_keys(config).items())
+  const Json common = common_keys(config);
+  for (const auto& [key, expected] : common.items())
     if (json.contains(key) && json[key] != expected)
       throw UserError("{}: {} is {}, but its \"ddl\" options give {}", source_name, key,
                       to_line(json[key]).substr(0, 80), to_line(expected));
