@@ -1,0 +1,48 @@
+// A guard on learning itself: every rule must reach a stated loss in a short run.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "model/residual/residual.h"
+#include "small_run.h"
+#include "train/trainer.h"
+
+namespace ddl {
+namespace {
+
+constexpr Index kSteps = 200;
+
+double loss_after_training(const Dataset& data, const std::string& residual, Index seed) {
+  RunConfig c = load_run_config(
+      {"", "", "", small_sets({"model.residual=" + residual, "train.lr=0.004", "train.warmup=20",
+                               fmt::format("train.steps={}", kSteps), fmt::format("train.seed={}", seed),
+                               "train.batch=8", "eval.windows=32", "checkpoint.background=false"})});
+  resolve_with_data(c, data, kOneThread);
+  Trainer trainer(c, data, kOneThread);
+  for (Index i = 0; i < kSteps; ++i) trainer.step();
+  return trainer.validate()["loss"].get<double>();
+}
+
+class Learning : public testing::TestWithParam<std::string> {};
+
+TEST_P(Learning, ReachesTheStatedLoss) {
+  const TestFolder folder;
+  const Dataset data = Dataset::open(make_data(folder, "data", 600), kOneThread);
+  const char* seeds = std::getenv("DDL_LEARNING_SEEDS");  // to set the bound anew: how many seeds to print
+  for (Index seed = 1; seed <= (seeds ? std::atol(seeds) : 1); ++seed) {
+    const double loss = loss_after_training(data, GetParam(), seed);
+    if (seeds) fmt::print("{} seed {}: {:.4f}\n", GetParam(), seed, loss);
+    EXPECT_LT(loss, 1.0);
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(EveryRule, Learning, testing::ValuesIn(residual_names()), test_name);
+
+}  // namespace
+}  // namespace ddl

@@ -1,0 +1,291 @@
+// Whole runs: resume repeats the uninterrupted run bit for bit, and the run guards itself.
+#include "train/run.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <set>
+
+#include "core/error.h"
+#include "io/checkpoint.h"
+#include "io/safetensors.h"
+#include "model/config_json.h"
+#include "small_run.h"
+#include "train/checkpoint.h"
+#include "train/run_folder.h"
+#include "train/trainer.h"
+
+namespace ddl {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Run, LeavesACompleteFolder) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  const RunOutcome outcome = run(small_request(data, out, {"train.steps=4", "train.accumulate=2"}));
+  EXPECT_EQ(outcome.step, 4);
+  EXPECT_EQ(outcome.signal, 0);
+
+  const auto steps = records(out, "step");
+  ASSERT_EQ(steps.size(), 4u);
+  const Json& last = steps.back();
+  EXPECT_EQ(last["tokens"], 4 * 2 * 4 * 48);
+  const ModelConfig config = parse_model_config(contents_of(out + "/checkpoints/step-00000004/config.json"), "c");
+  const ModelPlan plan = plan_model(config, {4, 48}, Model::Mode::kTrain);
+  EXPECT_DOUBLE_EQ(last["flops"].get<double>(), (plan.forward.total() + plan.backward.total()) * 4 * 2 * 4 * 48);
+  for (const char* key : {"loss", "grad_norm", "lr", "elapsed_s", "tokens_per_s", "epoch"})
+    EXPECT_TRUE(last[key].is_number()) << key;
+  EXPECT_NEAR(steps[0]["loss"].get<double>(), std::log(320.0), 0.3);  // knows nothing yet
+
+  const auto validations = records(out, "validation");
+  ASSERT_EQ(validations.size(), 2u);
+  for (const char* key : {"perplexity", "answer_accuracy", "exact_answers"})
+    EXPECT_TRUE(validations[0][key].is_number()) << key;
+  EXPECT_DOUBLE_EQ(validations[0]["perplexity"].get<double>(), std::exp(validations[0]["loss"].get<double>()));
+
+  const auto gates = records(out, "gates");
+  ASSERT_EQ(gates.size(), 2u);
+  ASSERT_EQ(gates[0]["sublayers"].size(), 4u);
+  for (const Json& s : gates[0]["sublayers"]) {
+    EXPECT_NEAR(s["mean_gate"].get<double>(), 1, 0.2);  // beta starts at 1
+    double total = 0;
+    for (const Json& share : s["histogram"]) total += share.get<double>();
+    EXPECT_EQ(s["histogram"].size(), 20u);
+    EXPECT_NEAR(total, 1, 1e-12);
+    EXPECT_LT(s["discrepancy_after"].get<double>(), s["discrepancy_before"].get<double>());
+  }
+  const std::string checkpoint = out + "/checkpoints/step-00000004";
+  verify_checkpoint(checkpoint);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer.json",
+                           "trainer.json", "manifest.json", "generation_config.json"})
+    EXPECT_TRUE(fs::exists(checkpoint + "/" + name)) << name;
+  EXPECT_TRUE(SafetensorsFile(checkpoint + "/model.safetensors").find("transformer.wte.weight"));
+  EXPECT_EQ(records(out, "done").size(), 1u);
+  EXPECT_EQ(records(out, "checkpoint").size(), 1u);
+}
+
+// 6 steps are 3 and 3, in every bit, for each kind of state a run has.
+TEST(Run, ResumeRepeatsTheUninterruptedRun) {
+  const TestFolder folder;
+  const std::string data = make_data(folder);
+  const std::vector<std::vector<std::string>> kinds = {
+      {"model.precision=f32"},
+      {"model.precision=bf16", "train.ema=0.9", "model.residual=ddl-tc"},
+      {"train.accumulate=2", "data.order=random", "model.residual=baseline", "checkpoint.background=false"}};
+  int kind = 0;
+  for (std::vector<std::string> sets : kinds) {
+    const std::string whole = folder / fmt::format("whole{}", kind), parts = folder / fmt::format("parts{}", kind);
+    ++kind;
+    sets.push_back("train.steps=6");
+    run(small_request(data, whole, sets));
+    // The schedule must know the whole length from the start, so the first part is stopped, not shortened.
+    RunRequest first = small_request(data, parts, sets);
+    first.sets.push_back("checkpoint.every_steps=3");
+    first.sets.push_back("checkpoint.keep_last=9");
+    run(first);
+    remove_checkpoint(parts + "/checkpoints/step-00000006");
+    run(resume_request(parts));
+    EXPECT_EQ(trajectory(whole), trajectory(parts));
+    EXPECT_EQ(trajectory(whole).size(), sets[0] == "train.accumulate=2" ? 9u : 12u);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_EQ(contents_of(whole + "/checkpoints/step-00000006/" + file),
+                contents_of(parts + "/checkpoints/step-00000006/" + file));
+    EXPECT_EQ(records(parts, "resume").size(), 1u);
+  }
+}
+
+TEST(Run, ResumeRecordsWhatChangedAndRefusesWhatMayNot) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  run(small_request(data, out, {"train.steps=2"}));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(resume_request(out, {"model.width=64"})); }),
+                       "model.width: 32 in the run, 64 asked for"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(small_request(data, out)); }), "--resume"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(resume_request(folder / "absent")); }), "absent"));
+  EXPECT_FALSE(fs::exists(folder / "absent"));
+
+  EXPECT_EQ(run(resume_request(out)).step, 2);  // nothing left to do
+  EXPECT_EQ(run(resume_request(out, {"train.steps=3", "train.lr=0.01"})).step, 3);
+  const Json changed = records(out, "resume").back()["changed"];
+  ASSERT_EQ(changed.size(), 2u);
+  EXPECT_EQ(changed[0]["key"], "train.steps");
+  EXPECT_EQ(changed[1]["after"], "0.01");
+  EXPECT_EQ(load_run_config({"", contents_of(out + "/config.toml"), "", {}}).train.steps, 3);
+}
+
+TEST(Run, RefusesDataThatChanged) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  run(small_request(data, out, {"train.steps=2"}));
+  const std::string other = make_data(folder, "other", 120, /*seed=*/2);
+  RunRequest request = resume_request(out, {"train.steps=3"});
+  request.data = other;
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(request); }), "fingerprint"));
+  fs::rename(data, folder / "moved");  // the same data elsewhere is the same data
+  request.data = folder / "moved";
+  EXPECT_EQ(run(request).step, 3);
+  std::ofstream(folder / "moved/tokenizer.json", std::ios::app) << " ";
+  request.sets = {"train.steps=4"};
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(request); }), "tokenizer"));
+}
+
+TEST(Run, SecondProcessIsRefused) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  {
+    const RunFolder held(out, RunFolder::Purpose::kNew);
+    EXPECT_TRUE(contains(message_of<UserError>([&] { run(small_request(data, out)); }), "another process"));
+  }
+  EXPECT_EQ(run(small_request(data, out, {"train.steps=1"})).step, 1);  // given back
+}
+
+TEST(Run, DamagedNewestCheckpointFallsBackToTheOneBefore) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  run(small_request(data, out, {"train.steps=4", "checkpoint.every_steps=2"}));
+  const auto before = trajectory(out);
+  fs::resize_file(out + "/checkpoints/step-00000004/optimizer.safetensors", 100);
+  EXPECT_EQ(run(resume_request(out)).step, 4);
+  EXPECT_EQ(trajectory(out), before);
+  EXPECT_EQ(records(out, "rejected").size(), 1u);
+}
+
+TEST(Run, PrunesToTheNewestAndTheBest) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  // A rate that ruins the model after the first validations, so that the best is an early one.
+  run(small_request(data, out,
+                    {"train.steps=10", "checkpoint.every_steps=2", "checkpoint.keep_last=2", "checkpoint.keep_best=1",
+                     "train.lr=0.01", "train.schedule=constant"}));
+  double best = INFINITY;
+  Index best_step = 0;
+  for (const Json& v : records(out, "validation"))
+    if (v["loss"].get<double>() < best) best = v["loss"].get<double>(), best_step = v["step"].get<Index>();
+  std::set<Index> expected = {8, 10, best_step}, kept;
+  for (const CheckpointEntry& entry : list_checkpoints(out + "/checkpoints")) kept.insert(entry.step);
+  EXPECT_EQ(kept, expected);
+}
+
+TEST(Prune, KeepsTheBestOfThoseValidated) {
+  const TestFolder folder;
+  const auto make = [&](Index step, const char* last_validation) {
+    CheckpointWriter writer(folder.path(), step);
+    writer.add_text("trainer.json", fmt::format(R"({{"format":"ddl-trainer","version":1,"progress":{{"last_validation":{}}}}})",
+                                                last_validation));
+    writer.commit();
+  };
+  make(1, R"({"step":1,"loss":2.0})");
+  make(2, R"({"step":2,"loss":1.0})");
+  make(3, R"({"step":2,"loss":1.0})");  // not its own
+  make(4, R"({"step":4,"loss":null})");
+  make(5, R"({"step":5,"loss":1.5})");
+  make(6, "null");
+  const auto left = [&] {
+    std::vector<Index> steps;
+    for (const CheckpointEntry& e : list_checkpoints(folder.path())) steps.push_back(e.step);
+    return steps;
+  };
+  prune_checkpoints(folder.path(), 1, 2);
+  EXPECT_EQ(left(), (std::vector<Index>{2, 5, 6}));
+  prune_checkpoints(folder.path(), 1, 0);
+  EXPECT_EQ(left(), (std::vector<Index>{6}));
+}
+
+// A loss that is not finite is skipped and counted; five in a row end the run with its state saved.
+TEST(Run, StopsOnLossesThatAreNotFinite) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  run(small_request(data, out, {"train.steps=2"}));
+  // A final norm of the largest floats makes every loss overflow, without a value in the file that is not
+  // finite.
+  RunConfig config = load_run_config({"", contents_of(out + "/config.toml"), "", {}});
+  {
+    const Dataset dataset = Dataset::open(data, kOneThread);
+    Trainer trainer(config, dataset, kOneThread);
+    load_checkpoint(out + "/checkpoints/step-00000002", trainer);
+    for (const Param& p : trainer.model().table().list())
+      if (p.name.find("wte") != std::string::npos || p.name == "ln_f.weight")
+        std::fill_n(&trainer.model().params()[p.offset], p.count, std::numeric_limits<float>::max());
+    trainer.model().params_changed(kOneThread);
+    CheckpointSaver saver(out + "/checkpoints", trainer, fixed_files(config.model, dataset), Json::object());
+    saver.save(CheckpointSaver::Prune::kNo);
+    saver.wait();
+  }
+  const std::string message = message_of<UserError>([&] { run(resume_request(out, {"train.steps=50"})); });
+  EXPECT_TRUE(contains(message, "5 updates in a row")) << message;
+  EXPECT_TRUE(contains(message, "train.lr")) << message;
+  const auto steps = records(out, "step");
+  ASSERT_EQ(steps.size(), 2u + kMaxSkippedInARow);
+  EXPECT_TRUE(steps.back()["skipped"].get<bool>());
+  EXPECT_TRUE(steps.back()["loss"].is_null() || steps.back()["grad_norm"].is_null());
+  verify_checkpoint(out + "/checkpoints/step-00000007");
+  const Json trainer_json = read_trainer_json(out + "/checkpoints/step-00000007");
+  EXPECT_EQ(trainer_json["progress"]["skipped"], kMaxSkippedInARow);
+  EXPECT_EQ(trainer_json["updates"], 2);  // none of the skipped ones counts for the bias correction
+}
+
+// No room for the second checkpoint: an error that names the file, and the first as it was.
+TEST(Run, FullDiskKeepsTheOldCheckpoint) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  run(small_request(data, out, {"train.steps=2", "checkpoint.keep_last=1", "checkpoint.keep_best=0"}));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100000, 100000};  // enough for records, too little for the model
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      run(resume_request(out, {"train.steps=4"}));
+    } catch (const UserError& error) {
+      ::_exit(contains(error.what(), "safetensors") ? 0 : 2);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  const auto latest = latest_valid_checkpoint(out + "/checkpoints");
+  ASSERT_TRUE(latest);
+  EXPECT_EQ(latest->step, 2);
+  EXPECT_EQ(run(resume_request(out, {"train.steps=4"})).step, 4);  // and the run goes on when there is room
+}
+
+TEST(RunFolder, RewindDropsLaterRecordsAndCutLines) {
+  const TestFolder folder;
+  const RunFolder run_folder(folder / "run", RunFolder::Purpose::kNew);
+  folder.write("run/metrics.jsonl",
+               "{\"event\":\"start\"}\n{\"event\":\"step\",\"step\":3}\n{\"event\":\"step\",\"step\":4}\n{\"event\":\"st");
+  run_folder.rewind_metrics(3);
+  EXPECT_EQ(contents_of(folder / "run/metrics.jsonl"), "{\"event\":\"start\"}\n{\"event\":\"step\",\"step\":3}\n");
+}
+
+// Rows that fill up the last batch do not count, and the result does not depend on the batch size.
+TEST(Validation, DoesNotDependOnTheBatch) {
+  const TestFolder folder;
+  const Dataset data = Dataset::open(make_data(folder), kOneThread);
+  std::vector<ValidationResult> results;
+  for (const Index batch : {1, 4, 7}) {
+    RunConfig c = load_run_config({"", "", "", small_sets({fmt::format("train.batch={}", batch)})});
+    resolve_with_data(c, data, kOneThread);
+    Trainer trainer(c, data, kOneThread);
+    Validator validator(data, 48, 5);
+    results.push_back(validator.run(trainer.model(), kOneThread));
+  }
+  EXPECT_EQ(results[0].targets, 5 * 48);
+  EXPECT_GT(results[0].answer_tokens, 0);
+  EXPECT_GT(results[0].answers, 0);
+  for (const ValidationResult& r : results) {
+    EXPECT_EQ(r.loss, results[0].loss);
+    EXPECT_EQ(r.targets, results[0].targets);
+    EXPECT_EQ(r.correct_answer_tokens, results[0].correct_answer_tokens);
+  }
+}
+
+}  // namespace
+}  // namespace ddl
