@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/example_rule.h"
 #include "model/oracle_model.h"
 
 namespace ddl {
@@ -242,6 +243,28 @@ TEST(Decoder, AFaultyHistoryWouldBeNoticed) {
     decoder->append({&b, 1}, Exec{});
     EXPECT_GT(subject.error(s, 11, decoder->logits(0)), 10) << rule;
   }
+}
+
+// A rule that lives outside the project decodes like the others: span by span as at once.
+TEST(Decoder, WorksWithARuleOfOnesOwn) {
+  register_example_rule();
+  ModelConfig m = model_config({});
+  m.residual = "example-strength";
+  const auto model = make_model(m, {1, 1}, Model::Mode::kInfer, 1, Exec{});
+  scramble(*model);
+  const auto x = tokens(12, 1);
+  const auto collect = [&](std::size_t n) {
+    const auto decoder = make_decoder(*model, {}, Exec{});
+    std::vector<double> all;
+    for (std::size_t t = 0; t < x.size(); t += n) {
+      const Decoder::Append a{0, std::span(x).subspan(t, n)};
+      decoder->append_visiting(
+          {&a, 1}, [&](Index, Index, std::span<const float> z) { all.insert(all.end(), z.begin(), z.end()); },
+          Exec{});
+    }
+    return all;
+  };
+  EXPECT_LT(rounding_ratio(collect(1), collect(12), roundings(m, 12)), 1);
 }
 
 }  // namespace

@@ -53,6 +53,12 @@ struct DecodeSpan {
 };
 using DecodeSpans = std::span<const DecodeSpan>;
 
+inline Index token_count(DecodeSpans spans) {
+  Index n = 0;
+  for (const DecodeSpan& span : spans) n += span.count;
+  return n;
+}
+
 template <class T>
 class Residual {
  public:

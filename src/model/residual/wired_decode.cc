@@ -10,13 +10,8 @@
 namespace ddl {
 namespace {
 
-Index token_count(DecodeSpans spans) {
-  Index n = 0;
-  for (const DecodeSpan& span : spans) n += span.count;
-  return n;
-}
-
-// body(i, first row of span i). Short spans go to one thread each; a long one has all threads to itself.
+// body(span, its first row, threads). Short spans go to one thread each; a long one has all threads to
+// itself.
 template <class Body>
 void for_spans(DecodeSpans spans, const Exec& ex, const Body& body) {
   constexpr Index kShort = 16;
