@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "kernels/adamw.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 
@@ -52,6 +53,13 @@ double stream_gbps(const Exec& ex) {
   return std::max({scale, triad, update});
 }
 
+double read_gbps(const Exec& ex) {
+  const Index count = 1 << 26;  // 256 MiB
+  const std::vector<float> a(count, 1.0f);
+  const Timing t = time_it([&] { sum_of_squares(a.data(), count, ex); }, 0.5);
+  return static_cast<double>(count) * 4 / t.best_s / 1e9;
+}
+
 }  // namespace
 
 Timing time_it(FunctionRef<void()> body, double min_seconds) {
@@ -68,7 +76,8 @@ Timing time_it(FunctionRef<void()> body, double min_seconds) {
 }
 
 MachineLimits measure_limits(const Exec& ex) {
-  return {gemm_gflops<float>(ex), has_fast_bf16() ? gemm_gflops<bf16>(ex) : 0, stream_gbps(ex)};
+  return {gemm_gflops<float>(ex), has_fast_bf16() ? gemm_gflops<bf16>(ex) : 0, stream_gbps(ex),
+          read_gbps(ex)};
 }
 
 void print_limits(const MachineLimits& limits, const Exec& ex, bool json) {
@@ -79,15 +88,17 @@ void print_limits(const MachineLimits& limits, const Exec& ex, bool json) {
     record["f32_gflops"] = limits.f32_gflops;
     record["bf16_gflops"] = limits.bf16_gflops;
     record["stream_gbps"] = limits.stream_gbps;
+    record["read_gbps"] = limits.read_gbps;
     std::puts(to_line(record).c_str());
     return;
   }
   fmt::print(
-      "{}, {} thread{}. Limits measured in this run: f32 GEMM {:.0f} GFLOP/s, {}, streaming {:.1f} GB/s.\n",
+      "{}, {} thread{}. Limits measured in this run: f32 GEMM {:.0f} GFLOP/s, {}, streaming {:.1f} GB/s, "
+      "reading {:.1f} GB/s.\n",
       current_isa(), ex.threads, ex.threads == 1 ? "" : "s", limits.f32_gflops,
       limits.bf16_gflops > 0 ? fmt::format("bf16 GEMM {:.0f} GFLOP/s", limits.bf16_gflops)
                              : "no bf16 instructions (f32 path)",
-      limits.stream_gbps);
+      limits.stream_gbps, limits.read_gbps);
 }
 
 }  // namespace ddl

@@ -23,6 +23,7 @@ struct MachineLimits {
   double bf16_gflops;  // 0 without bf16 instructions
   double stream_gbps;  // bytes read and written; an output that is not an input counts twice (it is fetched
                        // first)
+  double read_gbps;    // reading alone
 };
 MachineLimits measure_limits(const Exec& ex);
 

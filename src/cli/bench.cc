@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "bench/decode_bench.h"
 #include "bench/kernels_bench.h"
 #include "bench/loader_bench.h"
 #include "bench/step_bench.h"
@@ -37,6 +38,23 @@ void add_bench_command(CLI::App& app) {
   step->add_flag("--profile", step_options->profile, "Where the time goes, by kernel");
   step->add_flag("--json", step_options->json, "One JSON record per line");
   step->callback([step_options] { run_step_bench(*step_options, default_exec()); });
+
+  auto decode_options = std::make_shared<DecodeBenchOptions>();
+  CLI::App* decode = bench->add_subcommand(
+      "decode", "Prompts and single tokens per residual interface, beside GEMM and memory limits");
+  decode->add_option("--preset", decode_options->preset, "Model size")->capture_default_str();
+  decode->add_option("--residual", decode_options->residuals, "Residual interfaces, or all")
+      ->delimiter(',')
+      ->capture_default_str();
+  decode->add_option("--batch", decode_options->batches, "Sequences per step")
+      ->delimiter(',')
+      ->capture_default_str();
+  decode->add_option("--prompt", decode_options->prompt, "Tokens of the timed prompt")->capture_default_str();
+  decode->add_option("--rounds", decode_options->rounds, "Rounds; the best counts")->capture_default_str();
+  decode->add_option("--precision", decode_options->precision, "auto, f32 or bf16")->capture_default_str();
+  decode->add_flag("--json", decode_options->json, "One JSON record per line");
+  decode->add_flag("--profile", decode_options->profile, "Also where the time goes");
+  decode->callback([decode_options] { run_decode_bench(*decode_options, default_exec()); });
 
   auto tokenizer_options = std::make_shared<TokenizerBenchOptions>();
   CLI::App* tokenizer = bench->add_subcommand("tokenizer", "Encode and train tokenizers");

@@ -7,6 +7,9 @@ void add_all_commands(CLI::App& app) {
   add_tokenizer_command(app);
   add_data_command(app);
   add_train_command(app);
+  add_generate_command(app);
+  add_export_command(app);
+  add_import_command(app);
   add_info_command(app);
   add_bench_command(app);
 }

@@ -33,30 +33,8 @@ Transformer<T>::Transformer(const ModelConfig& config, BatchShape shape, Mode mo
       V_(config.vocab),
       S_(config.sublayers()),
       head_rows_(std::clamp<Index>(static_cast<Index>(kLogitsBytes / sizeof(float)) / V_, 1, N_)),
-      residual_(make_residual<T>(config, shape)) {
-  add_params();
-}
-
-template <class T>
-void Transformer<T>::add_params() {
-  const double hidden_std = config_.hidden_std_factor / std::sqrt(static_cast<double>(C_));
-  const Init hidden = Init::normal(hidden_std);
-  const Init output = Init::normal(hidden_std / std::sqrt(static_cast<double>(config_.layers)));
-  wte_ = table_.add_embedding("transformer.wte.weight", V_, C_, Init::normal(config_.embedding_std));
-  for (Index i = 0; i < config_.layers; ++i) {
-    const std::string block = fmt::format("transformer.h.{}.", i);
-    LayerParams p;
-    p.qkv = table_.add_matrix(block + "attn.c_q.weight", C_, C_, hidden);
-    table_.add_matrix(block + "attn.c_k.weight", C_, C_, hidden, ParamTable::kJoined);
-    table_.add_matrix(block + "attn.c_v.weight", C_, C_, hidden, ParamTable::kJoined);
-    p.q_norm = table_.add(block + "attn.q_rms.weight", {K_}, Init::constant(1));
-    p.k_norm = table_.add(block + "attn.k_rms.weight", {K_}, Init::constant(1));
-    p.attn_out = table_.add_matrix(block + "attn.c_proj.weight", C_, C_, output);
-    p.mlp_in = table_.add_matrix(block + "mlp.c_fc1.weight", F_, C_, hidden);
-    table_.add_matrix(block + "mlp.c_fc2.weight", F_, C_, hidden, ParamTable::kJoined);
-    p.mlp_out = table_.add_matrix(block + "mlp.c_proj.weight", C_, F_, output);
-    layer_params_.push_back(p);
-  }
+      residual_(make_residual<T>(config, shape)),
+      layout_(add_transformer_params(table_, config)) {
   residual_->add_params(table_);
 }
 
@@ -179,7 +157,7 @@ void Transformer<T>::params_changed(const Exec& ex) {
 
 template <class T>
 void Transformer<T>::forward(const BatchView& batch, const Exec& ex) {
-  embedding_fwd<float, float>(x_NC_, params_ + wte_, batch.token_BT, N_, V_, C_, ex);
+  embedding_fwd<float, float>(x_NC_, params_ + layout_.wte, batch.token_BT, N_, V_, C_, ex);
   residual_->open(context_[0], x_NC_, ex);
   for (Index s = 0; s < S_; ++s) {
     if (s % 2 == 0)
@@ -194,7 +172,7 @@ void Transformer<T>::forward(const BatchView& batch, const Exec& ex) {
 // The part of attention that backward with recompute runs again: q k v, and the rotated, normalised q and k.
 template <class T>
 void Transformer<T>::attention_inputs(Index layer, const T* context_NC, const Exec& ex) {
-  const LayerParams& p = layer_params_[layer];
+  const LayerParams& p = layout_.layers[layer];
   LayerSaved& saved = saved_[layer];
   {
     const ProfileScope scope("gemm", ex);
@@ -216,12 +194,12 @@ void Transformer<T>::attention_forward(Index layer, T* h_NC, const T* context_NC
   }
   if (!h_NC) return;
   const ProfileScope scope("gemm", ex);
-  linear_fwd<T, T>(h_NC, saved.o_NC, w(layer_params_[layer].attn_out), N_, C_, C_, ex);
+  linear_fwd<T, T>(h_NC, saved.o_NC, w(layout_.layers[layer].attn_out), N_, C_, C_, ex);
 }
 
 template <class T>
 void Transformer<T>::mlp_forward(Index layer, T* h_NC, const T* context_NC, const Exec& ex) {
-  const LayerParams& p = layer_params_[layer];
+  const LayerParams& p = layout_.layers[layer];
   LayerSaved& saved = saved_[layer];
   {
     const ProfileScope scope("gemm", ex);
@@ -254,7 +232,7 @@ double Transformer<T>::head(const BatchView& batch, const TokenScores& scores, d
     const T* chunk_RC = context_NC + begin * C_;
     {
       const ProfileScope scope("gemm head", ex);
-      linear_fwd<T, float>(logits_RV_, chunk_RC, w(wte_), rows, V_, C_, ex);
+      linear_fwd<T, float>(logits_RV_, chunk_RC, w(layout_.wte), rows, V_, C_, ex);
     }
     XentExtras extras;
     extras.correct_N = scores.correct_N ? scores.correct_N + begin : nullptr;
@@ -268,9 +246,9 @@ double Transformer<T>::head(const BatchView& batch, const TokenScores& scores, d
     }
     if (grad_scale == 0) continue;
     const ProfileScope scope("gemm head", ex);
-    linear_bwd_input<T, float>(dcontext_NC_ + begin * C_, Write::kOverwrite, dlogits_RV_, w(wte_), rows, V_,
-                               C_, ex);
-    linear_bwd_weight<T>(g(wte_), dlogits_RV_, chunk_RC, rows, V_, C_, ex);
+    linear_bwd_input<T, float>(dcontext_NC_ + begin * C_, Write::kOverwrite, dlogits_RV_, w(layout_.wte),
+                               rows, V_, C_, ex);
+    linear_bwd_weight<T>(g(layout_.wte), dlogits_RV_, chunk_RC, rows, V_, C_, ex);
   }
   double sum = 0;
   for (Index n = 0; n < N_; ++n) sum += loss_N[n];
@@ -283,7 +261,7 @@ double Transformer<T>::head(const BatchView& batch, const TokenScores& scores, d
 template <class T>
 void Transformer<T>::attention_backward(Index layer, float* dcontext_NC, const T* dh_NC, const T* context_NC,
                                         const Exec& ex) {
-  const LayerParams& p = layer_params_[layer];
+  const LayerParams& p = layout_.layers[layer];
   LayerSaved& saved = saved_[layer];
   if (config_.recompute == "block") {
     attention_forward(layer, nullptr, context_NC, ex);
@@ -317,7 +295,7 @@ void Transformer<T>::attention_backward(Index layer, float* dcontext_NC, const T
 template <class T>
 void Transformer<T>::mlp_backward(Index layer, float* dcontext_NC, const T* dh_NC, const T* context_NC,
                                   const Exec& ex) {
-  const LayerParams& p = layer_params_[layer];
+  const LayerParams& p = layout_.layers[layer];
   LayerSaved& saved = saved_[layer];
   if (config_.recompute != "none") mlp_forward(layer, nullptr, context_NC, ex);
   {
@@ -348,7 +326,7 @@ void Transformer<T>::backward(const BatchView& batch, const Exec& ex) {
   }
   const ProfileScope scope("embedding backward", ex);
   residual_->close(dx_NC_, dcontext_NC_, context_[0], x_NC_, ex);
-  embedding_bwd<float>(g(wte_), dx_NC_, batch.token_BT, N_, V_, C_, ex);
+  embedding_bwd<float>(g(layout_.wte), dx_NC_, batch.token_BT, N_, V_, C_, ex);
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 // The pre-norm decoder with an exchangeable residual interface. T is the type of activations and GEMM inputs.
 #pragma once
 
+#include "model/layout.h"
 #include "model/model.h"
 
 namespace ddl {
@@ -28,16 +29,13 @@ class Transformer final : public Model {
   GateTrace trace(Index s) const override { return residual_->trace(s); }
 
  private:
-  struct LayerParams {  // offsets
-    Index qkv = 0, q_norm = 0, k_norm = 0, attn_out = 0, mlp_in = 0, mlp_out = 0;
-  };
+  using LayerParams = TransformerLayout::Layer;
   // What backward needs of a layer; with recompute, several layers share the parts that are computed again.
   struct LayerSaved {
     T *qkv_N3C = nullptr, *o_NC = nullptr, *gate_up_N2F = nullptr;
     float *qk_rstd_N2H = nullptr, *lse_NH = nullptr;
   };
 
-  void add_params();
   void plan_memory(Arena& arena);
   const T* w(Index offset) const { return params_T_ + offset; }
   float* g(Index offset) const { return grads_ + offset; }
@@ -62,8 +60,7 @@ class Transformer final : public Model {
 
   ParamTable table_;
   std::unique_ptr<Residual<T>> residual_;
-  Index wte_ = 0;
-  std::vector<LayerParams> layer_params_;
+  TransformerLayout layout_;
 
   Arena arena_ = Arena::measuring();
   float *params_ = nullptr, *grads_ = nullptr;

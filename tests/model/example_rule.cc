@@ -35,14 +35,9 @@ class StrengthRule final : public Residual<T> {
   void bind(const float* params, const T*, float* grads) override { params_ = params, grads_ = grads; }
 
   // 3. Forward.
-  void open(T* context_NC, const float* x_NC, const Exec& ex) override {
-    std::copy_n(x_NC, N_ * C_, x_NC_);
-    read(0, context_NC, ex);
-  }
+  void open(T* context_NC, const float* x_NC, const Exec& ex) override { begin(context_NC, x_NC, N_, ex); }
   void advance(Index s, T* next_context_NC, const T* h_NC, const Exec& ex) override {
-    const float a = params_[strength_ + s];
-    for (Index i = 0; i < N_ * C_; ++i) x_NC_[i] += a * to_float(h_NC[i]);
-    read(s + 1, next_context_NC, ex);
+    write(s, next_context_NC, h_NC, N_, ex);
   }
 
   // 4. Backward, in reverse: the read's gradient joins dx, then dh = a dx, da = dx . h, and x is walked back.
@@ -63,16 +58,37 @@ class StrengthRule final : public Residual<T> {
     std::copy_n(dx_NC_, N_ * C_, dx_NC);
   }
 
-  // 5. Costs per token.
+  // 5. Decoding: each token concerns itself alone, so it is the forward pass over whatever tokens there are,
+  // and there is nothing to remember.
+  void plan_decode(Arena& arena, Index) override { plan(arena, false); }
+  void decode_open(T* context_NC, const float* x_NC, DecodeSpans spans, const Exec& ex) override {
+    begin(context_NC, x_NC, token_count(spans), ex);
+  }
+  void decode_advance(Index s, T* next_context_NC, const T* h_NC, DecodeSpans spans,
+                      const Exec& ex) override {
+    write(s, next_context_NC, h_NC, token_count(spans), ex);
+  }
+  void decode_copy(Index, Index) override {}
+
+  // 6. Costs per token.
   double flops_forward() const override { return static_cast<double>(C_ * (2 * S_ + 4 * (S_ + 1))); }
   double flops_backward() const override { return static_cast<double>(C_ * (5 * S_ + 10 * (S_ + 1))); }
   Index cache_floats() const override { return 0; }
 
  private:
-  void read(Index s, T* context_NC, const Exec& ex) {
+  void begin(T* context_NC, const float* x_NC, Index N, const Exec& ex) {
+    std::copy_n(x_NC, N * C_, x_NC_);
+    read(0, context_NC, N, ex);
+  }
+  void write(Index s, T* next_context_NC, const T* h_NC, Index N, const Exec& ex) {
+    const float a = params_[strength_ + s];
+    for (Index i = 0; i < N * C_; ++i) x_NC_[i] += a * to_float(h_NC[i]);
+    read(s + 1, next_context_NC, N, ex);
+  }
+  void read(Index s, T* context_NC, Index N, const Exec& ex) {
     const ReadFwd<T> part{
         .norm_C = params_ + norm_[s], .context_NC = context_NC, .rstd_N = rstd_SN_ + s * N_};
-    residual_fwd<T>(x_NC_, nullptr, &part, N_, 1, C_, ex);
+    residual_fwd<T>(x_NC_, nullptr, &part, N, 1, C_, ex);
   }
   void read_backward(Index s, const float* dcontext_NC, const Exec& ex) {
     const ReadBwd<T> part{.norm_C = params_ + norm_[s],
@@ -93,7 +109,7 @@ class StrengthRule final : public Residual<T> {
 
 }  // namespace
 
-// 6. Registration: from here on the name works everywhere.
+// 7. Registration: from here on the name works everywhere.
 void register_example_rule() {
   register_residual({"example-strength", "additive residual with a learned strength per sublayer",
                      std::nullopt,

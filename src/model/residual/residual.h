@@ -9,6 +9,10 @@
 // and backward as the mirror image: retreat(S-1), ..., retreat(0), close. Write and read share a call because
 // a token's state is then in the first-level cache for both.
 //
+// Decoding runs the same way over spans of tokens of several sequences, plan_decode, decode_open and
+// decode_advance in place of plan, open and advance. What a rule must remember of a sequence's past it keeps
+// itself, by slot.
+//
 // A rule owns its state, its saved values and the norm in front of every sublayer (the norm is part of the
 // same pass). T is the type of activations: float or bf16. State, norms, gates and statistics are always f32.
 #pragma once
@@ -16,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +46,19 @@ struct GateTrace {
   Index channels = 0;
 };
 
+// `count` tokens of the sequence in `slot`, the first at `position`. Their rows follow those of the span
+// before.
+struct DecodeSpan {
+  Index slot = 0, position = 0, count = 0;
+};
+using DecodeSpans = std::span<const DecodeSpan>;
+
+inline Index token_count(DecodeSpans spans) {
+  Index n = 0;
+  for (const DecodeSpan& span : spans) n += span.count;
+  return n;
+}
+
 template <class T>
 class Residual {
  public:
@@ -62,6 +80,13 @@ class Residual {
   // The gradient of open: dx_NC overwrites.
   virtual void close(float* dx_NC, float* dcontext_NC, const T* context_NC, const float* x_NC,
                      const Exec& ex) = 0;
+
+  // Decoding: at most shape.N() tokens a call. A span at position 0 begins a new sequence in its slot.
+  virtual void plan_decode(Arena& arena, Index slots) = 0;
+  virtual void decode_open(T* context_NC, const float* x_NC, DecodeSpans spans, const Exec& ex) = 0;
+  virtual void decode_advance(Index s, T* next_context_NC, const T* h_NC, DecodeSpans spans,
+                              const Exec& ex) = 0;
+  virtual void decode_copy(Index to_slot, Index from_slot) = 0;
 
   // Per token, multiply-add as two: the rule's own arithmetic, norms included.
   virtual double flops_forward() const = 0;
@@ -88,6 +113,7 @@ struct ResidualEntry {
   std::optional<PaperCost> paper;
   MakeResidual<float> make_f32;
   MakeResidual<bf16> make_bf16;
+  std::string not_in_reference = {};  // why the paper's released code cannot express it; empty: it can
 };
 
 const std::vector<ResidualEntry>& residual_entries();

@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/gemv.h"
 #include "kernels/pieces.h"
 #include "kernels/short_conv.h"
-#include "model/config.h"
+#include "model/residual/wired_rule_class.h"
 
 namespace ddl {
 namespace {
-
-ValueBranch value_branch(const std::string& name) {
-  return name == "sigmoid"  ? ValueBranch::kSigmoid
-         : name == "biased" ? ValueBranch::kBiased
-                            : ValueBranch::kLinear;
-}
 
 // The gate's bias at the start: 2 sigmoid(bias) = beta_init, kept off the ends where it would be infinite.
 double gate_bias(double beta_init) {
@@ -22,90 +17,7 @@ double gate_bias(double beta_init) {
   return std::log(p / (1 - p));
 }
 
-template <class T>
-class WiredRule final : public Residual<T> {
- public:
-  WiredRule(const ModelConfig& config, BatchShape shape, Wiring wiring)
-      : config_(config),
-        wiring_(wiring),
-        N_(shape.N()),
-        T_(shape.T),
-        S_(config.sublayers()),
-        D_(wiring.read == Read::kIdentity ? 1 : config.channels),
-        C_(config.width),
-        branches_(wiring.write != WriteRule::kAdd),
-        two_layer_(branches_ && config.gate == "two-layer"),
-        value_(value_branch(config.value)),
-        saved_(static_cast<std::size_t>(S_)) {}
-
-  void add_params(ParamTable& table) override;
-  void plan(Arena& arena, bool training) override;
-  void bind(const float* params, const T* params_T, float* grads) override {
-    params_ = params, params_T_ = params_T, grads_ = grads;
-  }
-
-  void open(T* context_NC, const float* x_NC, const Exec& ex) override;
-  void advance(Index s, T* next_context_NC, const T* h_NC, const Exec& ex) override;
-  void retreat(Index s, T* dh_NC, float* dnext_context_NC, const T* next_context_NC, const T* h_NC,
-               const Exec& ex) override;
-  void close(float* dx_NC, float* dcontext_NC, const T* context_NC, const float* x_NC,
-             const Exec& ex) override;
-
-  double flops_forward() const override;
-  double flops_backward() const override;
-  Index cache_floats() const override;
-  GateTrace trace(Index s) const override {
-    if (!branches_) return {};
-    return {saved_[s].beta_N, saved_[s].v_ND,
-            wiring_.write == WriteRule::kDelta ? saved_[s].readout_ND : nullptr, D_};
-  }
-
- private:
-  // Offsets of the parameters in front of sublayer s (s = S: the readout, which has no branches).
-  struct Stage {
-    Index norm = 0, compress = 0, read = 0, gate_in = 0, gate_w = 0, gate_b = 0, value_w = 0, value_b = 0;
-  };
-  // What backward needs of sublayer s: a few numbers a token, never the state.
-  struct Saved {
-    float *rstd_N = nullptr, *beta_N = nullptr, *v_ND = nullptr, *readout_ND = nullptr, *kscale_N = nullptr;
-  };
-
-  const float* p(Index offset) const { return params_ + offset; }
-  float* g(Index offset) const { return grads_ + offset; }
-
-  BranchWeights branch_weights(Index s) const;
-  WriteFwd<T> write_fwd(Index s, const T* h_NC) const;
-  WriteBwd<T> write_bwd(Index s, const T* h_NC, T* dh_NC) const;
-  ReadFwd<T> read_fwd(Index s, T* context_NC) const;
-  ReadBwd<T> read_bwd(Index s, const float* dcontext_NC) const;
-  void gate_fwd(Index s, const T* context_NC, const Exec& ex) const;
-  void gate_bwd(Index s, float* dcontext_NC, const T* context_NC, const Exec& ex) const;
-  void step_fwd(Index s, T* context_NC, const WriteFwd<T>* write, const Exec& ex);
-  void step_bwd(Index s, float* dcontext_NC, const T* context_NC, const WriteBwd<T>* write, const Exec& ex);
-
-  const ModelConfig config_;
-  const Wiring wiring_;
-  const Index N_, T_, S_, D_, C_;
-  const bool branches_, two_layer_;
-  const ValueBranch value_;
-
-  std::vector<Stage> stages_;  // S + 1
-  Index expand_w_ = 0;
-  const float* params_ = nullptr;
-  const T* params_T_ = nullptr;
-  float* grads_ = nullptr;
-
-  float* state_NDC_ = nullptr;
-  float* dstate_NDC_ = nullptr;
-  float* x_in_NC_ = nullptr;   // token compressor: its output, and
-  float* dx_in_NC_ = nullptr;  // the gradient of that
-  float *dbeta_N_ = nullptr, *dv_ND_ = nullptr;
-  float* gate_hidden_NG_ = nullptr;
-  T* dgate_hidden_NG_ = nullptr;
-  float* rstd_last_N_ = nullptr;  // of the readout's norm
-  float* scratch_ = nullptr;
-  std::vector<Saved> saved_;
-};
+}  // namespace
 
 template <class T>
 void WiredRule<T>::add_params(ParamTable& table) {
@@ -279,11 +191,10 @@ ReadBwd<T> WiredRule<T>::read_bwd(Index s, const float* dcontext_NC) const {
 }
 
 template <class T>
-void WiredRule<T>::gate_fwd(Index s, const T* context_NC, const Exec& ex) const {
+void WiredRule<T>::gate_fwd(Index s, const T* context_NC, Index N, const Exec& ex) const {
   const Index G = config_.gate_hidden;
-  linear_fwd(gate_hidden_NG_, context_NC, params_T_ + stages_[s].gate_in, N_, G, C_, ex);
-  two_layer_gate_fwd(saved_[s].beta_N, gate_hidden_NG_, p(stages_[s].gate_w), p(stages_[s].gate_b), N_, G,
-                     ex);
+  linear_decode(gate_hidden_NG_, context_NC, params_T_ + stages_[s].gate_in, N, G, C_, ex);
+  two_layer_gate_fwd(saved_[s].beta_N, gate_hidden_NG_, p(stages_[s].gate_w), p(stages_[s].gate_b), N, G, ex);
 }
 
 // Adds the gate's path to dcontext. The hidden layer is computed again: a small GEMM instead of a stored
@@ -313,7 +224,7 @@ void WiredRule<T>::step_fwd(Index s, T* context_NC, const WriteFwd<T>* write, co
   } else {
     residual_fwd<T>(state_NDC_, write, &read, N_, D_, C_, ex);
   }
-  if (two_layer_ && s < S_) gate_fwd(s, context_NC, ex);
+  if (two_layer_ && s < S_) gate_fwd(s, context_NC, N_, ex);
 }
 
 template <class T>
@@ -421,17 +332,21 @@ Index WiredRule<T>::cache_floats() const {
   return embeddings + states;
 }
 
-}  // namespace
+template class WiredRule<float>;
+template class WiredRule<bf16>;
 
 ResidualEntry wired_rule(std::string name, std::string summary, Wiring wiring,
                          std::optional<PaperCost> paper) {
-  return {std::move(name), std::move(summary), paper,
+  return {std::move(name),
+          std::move(summary),
+          paper,
           [wiring](const ModelConfig& config, BatchShape shape) -> std::unique_ptr<Residual<float>> {
             return std::make_unique<WiredRule<float>>(config, shape, wiring);
           },
           [wiring](const ModelConfig& config, BatchShape shape) -> std::unique_ptr<Residual<bf16>> {
             return std::make_unique<WiredRule<bf16>>(config, shape, wiring);
-          }};
+          },
+          wiring.write == WriteRule::kWriteOnly ? "a write-only rule" : ""};
 }
 
 }  // namespace ddl

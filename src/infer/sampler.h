@@ -1,0 +1,51 @@
+// Choosing the next token. A choice is a function of (logits, history, options, stream, step): the same seed
+// gives the same text, whatever is sampled beside it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/index.h"
+#include "core/rng.h"
+
+namespace ddl {
+
+struct SamplerOptions {
+  double temperature = 0.8;       // 0: the most likely token, always
+  Index top_k = 0;                // keep the k most likely; 0: all
+  double top_p = 1;               // then the fewest most likely that hold this share
+  double min_p = 0;               // then those at least this likely, relative to the most likely
+  double repetition_penalty = 1;  // of tokens in the history: logits / penalty where positive, else * penalty
+  std::uint64_t seed = 0;
+
+  void check() const;  // throws UserError
+};
+
+class Sampler {
+ public:
+  // `stream` tells several texts of one seed apart.
+  Sampler(const SamplerOptions& options, std::uint64_t stream);
+
+  // logits_V may be the front of a longer row: ids outside are never chosen. Throws UserError where the
+  // logits are not numbers.
+  std::int32_t next(std::span<const float> logits_V, std::span<const std::int32_t> history);
+
+ private:
+  struct Candidate {
+    float logit;  // after penalty
+    std::int32_t id;
+  };
+  // Most likely first; of equals the smaller id.
+  static bool before(const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  }
+
+  SamplerOptions options_;
+  Random random_;
+  std::uint64_t step_ = 0;
+  std::vector<Candidate> candidates_;
+  std::vector<double> weight_;
+};
+
+}  // namespace ddl

@@ -1,0 +1,30 @@
+// A linear layer for a few tokens. A GEMM library is built for tall inputs; with one to a handful of tokens
+// the weights are the only traffic that matters, so this kernel streams them once for all tokens and leaves
+// everything else in registers and the first-level cache.
+#pragma once
+
+#include "core/bf16.h"
+#include "core/exec.h"
+#include "kernels/gemm.h"
+
+namespace ddl {
+
+// y_NO = x_NI w_OI^T. Overwrites y_NO. (T, Out) is (float, float), (bf16, float) or (bf16, bf16); sums are
+// f32. Right for any N. A token's result depends neither on the other tokens nor on the number of threads.
+template <class T, class Out>
+void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex);
+
+// Up to here gemv() is the faster one (measured at the paper's small shapes, f32: twice as fast for 2 to 8
+// tokens).
+inline constexpr Index kGemvTokens = 16;
+
+// linear_fwd for any number of tokens, by whichever of the two is faster.
+template <class T, class Out>
+void linear_decode(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
+  if (N <= kGemvTokens)
+    gemv<T, Out>(y_NO, x_NI, w_OI, N, O, I, ex);
+  else
+    linear_fwd<T, Out>(y_NO, x_NI, w_OI, N, O, I, ex);
+}
+
+}  // namespace ddl

@@ -1,0 +1,266 @@
+#include "model/reference_layout.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "model/residual/residual.h"
+
+namespace ddl {
+namespace {
+
+constexpr const char* kModelType = "nanogpt-pro";
+constexpr const char* kEmbeddingConv = "input_embed.conv.weight";
+constexpr double kValueScale = 4.0;
+
+bool is_compressor(const std::string& name) {
+  return name.ends_with("compress.weight") || name == "readout.weight";
+}
+
+// "readout.weight" -> "readout."
+std::string without_weight(const std::string& name) { return name.substr(0, name.rfind('.') + 1); }
+
+// Ours [E][D][C], released [C D][E] (channel index i D + j): tap e of feature i and channel j.
+void taps_last(float* released, const float* ours_EDC, Index E, Index D, Index C) {
+  for (Index e = 0; e < E; ++e)
+    for (Index j = 0; j < D; ++j)
+      for (Index i = 0; i < C; ++i) released[(i * D + j) * E + e] = ours_EDC[(e * D + j) * C + i];
+}
+void taps_first(float* ours_EDC, const float* released, Index E, Index D, Index C) {
+  for (Index e = 0; e < E; ++e)
+    for (Index j = 0; j < D; ++j)
+      for (Index i = 0; i < C; ++i) ours_EDC[(e * D + j) * C + i] = released[(i * D + j) * E + e];
+}
+
+// x_i = sum_j read_j sum_m w_im X_i,(j - pad + m) = sum_n mix_ni X_in   with
+//   mix_ni = sum_j read_j w_i,(n - j + pad),   pad = (kc - 1) / 2,   terms out of range zero
+void fold(float* mix_DC, const float* w, const float* read_D, Index kc, Index D, Index C) {
+  const Index pad = (kc - 1) / 2;
+  for (Index n = 0; n < D; ++n)
+    for (Index i = 0; i < C; ++i) {
+      double sum = 0;
+      for (Index j = 0; j < D; ++j) {
+        const Index m = n - j + pad;
+        if (m >= 0 && m < kc) sum += double{read_D[j]} * double{w[i * kc + m]};
+      }
+      mix_DC[n * C + i] = static_cast<float>(sum);
+    }
+}
+// The other way with kc = D and the read vector that picks j = pad: then mix_ni = w_in, exactly.
+void unfold(float* w, float* read_D, const float* mix_DC, Index D, Index C) {
+  for (Index n = 0; n < D; ++n)
+    for (Index i = 0; i < C; ++i) w[i * D + n] = mix_DC[n * C + i];
+  std::fill_n(read_D, D, 0.0f);
+  read_D[(D - 1) / 2] = 1;
+}
+
+bool has_param(const ParamTable& table, const std::string& name) {
+  return std::any_of(table.list().begin(), table.list().end(),
+                     [&](const Param& p) { return p.name == name; });
+}
+
+void refuse_inexpressible(const ModelConfig& c, const ParamTable& table) {
+  const auto refuse = [](const std::string& what) {
+    throw UserError("the released code cannot express this model: {}", what);
+  };
+  const std::string& reason = find_residual(c.residual).not_in_reference;
+  if (!reason.empty()) refuse(fmt::format("{}: {}", c.residual, reason));
+  if (has_param(table, "transformer.h.0.compress_attn.weight"))
+    refuse("model.compressor is \"sublayer\"; its blocks have one compressor for both sublayers");
+  if (c.value != "sigmoid" && has_param(table, "transformer.h.0.ddl_attn.v_proj.weight"))
+    refuse(fmt::format("model.value is \"{}\"; its value branch is 4 sigmoid(W x + b)", c.value));
+  if (c.mlp_width() != 8 * c.width / 3)
+    refuse(fmt::format("model.mlp is {}; its MLP is floor(8/3 width) = {} wide", c.mlp_width(),
+                       8 * c.width / 3));
+}
+
+Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index kc) {
+  Json j{{"model_type", kModelType},
+         {"vocab_size", c.vocab},
+         {"num_hidden_layers", c.layers},
+         {"num_attention_heads", c.heads},
+         {"hidden_size", c.width},
+         {"head_dim", c.head_size()},
+         {"block_size", c.context},
+         {"use_qk_rmsnorm", true},
+         {"rope_ratio", 1.0},
+         {"embedding_init_std", c.embedding_std},
+         {"hidden_init_std_factor", c.hidden_std_factor},
+         {"mup", c.mup},
+         {"hidden_size_base", c.base_width}};
+  if (D == 0) return j;
+  j.update({{"ddl_value_channels", D},
+            {"ddl_k_eps", c.k_eps},
+            {"ddl_beta_single_linear", c.gate == "linear"},
+            {"ddl_beta_hidden_size", c.gate_hidden},
+            {"ddl_beta_init", c.beta_init},
+            {"ddl_v_sigmoid", true},
+            {"ddl_v_sigmoid_scale", kValueScale},
+            {"ddl_v_constant", false},
+            {"ddl_v_constant_value", 2.0}});
+  if (kc > 0)
+    j["ddl_state_shortconv_kernel_size"] = kc, j["ddl_state_read_init"] = 1.0 / static_cast<double>(D);
+  if (embedding_conv) j["input_embed_shortconv_kernel_size"] = c.embed_kernel;
+  return j;
+}
+
+}  // namespace
+
+ReferenceModel to_reference(Model& model) {
+  const ModelConfig& c = model.config();
+  refuse_inexpressible(c, model.table());
+  ReferenceModel out;
+  const Index C = c.width;
+  Index D = 0, kc = 0;
+  bool embedding_conv = false;
+  const auto own = [&](std::string name, std::vector<Index> shape) {
+    Index count = 1;
+    for (const Index extent : shape) count *= extent;
+    float* data = out.storage.emplace_back(static_cast<std::size_t>(count)).data();
+    out.tensors.push_back({std::move(name), "F32", std::move(shape), data});
+    return data;
+  };
+  for (const Param& p : model.table().list()) {
+    const float* data = model.params().data() + p.offset;
+    if (p.name.ends_with("v_proj.weight")) D = p.shape[0];
+    if (p.name == kEmbeddingConv) {
+      embedding_conv = true;
+      taps_last(own(p.name, {C * p.shape[1], 1, p.shape[0]}), data, p.shape[0], p.shape[1], C);
+    } else if (is_compressor(p.name) && p.shape.size() == 3) {  // over tokens
+      const std::string base = without_weight(p.name);
+      kc = p.shape[0];
+      taps_last(own(base + "shortconv.weight", {C * p.shape[1], kc}), data, kc, p.shape[1], C);
+    } else if (is_compressor(p.name)) {  // over channels
+      const std::string base = without_weight(p.name);
+      kc = p.shape[0];
+      float* w = own(p.name, {C, kc});
+      unfold(w, own(base + "read", {kc}), data, kc, C);
+    } else {
+      out.tensors.push_back({p.name, "F32", p.shape, data});
+    }
+  }
+  out.config = reference_config(c, D, embedding_conv, kc);
+  return out;
+}
+
+ModelConfig from_reference_config(const Json& json, const std::string& source, const WeightFolder& weights) {
+  if (!json.is_object() || json.value("model_type", Json()) != kModelType)
+    throw UserError("{}: expected \"model_type\": \"{}\"", source, kModelType);
+  const auto integer = [&](const char* key) {
+    if (!json.contains(key) || !json[key].is_number_integer() || json[key].get<Index>() < 1)
+      throw UserError("{}: {} is {}, expected a whole number from 1", source, key,
+                      json.contains(key) ? to_line(json[key]).substr(0, 80) : "missing");
+    return json[key].get<Index>();
+  };
+  const auto number = [&](const char* key, double otherwise) {
+    if (!json.contains(key) || json[key].is_null()) return otherwise;
+    if (!json[key].is_number())
+      throw UserError("{}: {} is {}, expected a number", source, key, to_line(json[key]).substr(0, 80));
+    return json[key].get<double>();
+  };
+  const auto flag = [&](const char* key, bool otherwise) {
+    if (!json.contains(key) || json[key].is_null()) return otherwise;
+    if (!json[key].is_boolean())
+      throw UserError("{}: {} is {}, expected true or false", source, key, to_line(json[key]).substr(0, 80));
+    return json[key].get<bool>();
+  };
+  const auto refuse = [&](const std::string& what) {
+    throw UserError("{}: {}, which this project does not have", source, what);
+  };
+
+  ModelConfig c;
+  c.vocab = integer("vocab_size"), c.layers = integer("num_hidden_layers");
+  c.heads = integer("num_attention_heads"), c.width = integer("hidden_size"),
+  c.context = integer("block_size");
+  if (json.contains("head_dim") && integer("head_dim") * c.heads != c.width)
+    refuse("head_dim times num_attention_heads is not hidden_size");
+  if (!flag("use_qk_rmsnorm", true)) refuse("use_qk_rmsnorm is false");
+  if (number("rope_ratio", 1) != 1) refuse("rope_ratio is not 1");
+  c.embedding_std = number("embedding_init_std", c.embedding_std);
+  c.hidden_std_factor = number("hidden_init_std_factor", c.hidden_std_factor);
+  c.mup = flag("mup", false);
+  if (json.contains("hidden_size_base")) c.base_width = integer("hidden_size_base");
+  c.compressor = "block";
+
+  // The tensors say which rule it is, and their shapes which sizes.
+  const std::string block = "transformer.h.0.";
+  const bool delta = weights.contains(block + "ddl_attn.v_proj.weight");
+  const bool conv = weights.contains(kEmbeddingConv);
+  const bool token = weights.contains(block + "compress.shortconv.weight");
+  const bool channel = weights.contains(block + "compress.weight");
+  c.residual = !delta ? "baseline" : token ? "ddl-tc" : channel ? "ddl-cc" : "ddl-dv1";
+  if ((token || channel) && !conv) c.residual += "-noec";
+  if (!delta) {
+    c.check();
+    return c;
+  }
+  const auto extent = [&](const std::string& name, std::size_t dimensions, std::size_t which) {
+    const TensorInfo& t = weights.info(name);
+    if (t.shape.size() != dimensions)
+      throw UserError("{}: tensor '{}' is {}, expected {} dimensions", source, name,
+                      describe_tensor(t.dtype, t.shape), dimensions);
+    return t.shape[which];
+  };
+  c.channels = extent(block + "ddl_attn.v_proj.weight", 2, 0);
+  if (c.channels < 1 || c.channels > 16) refuse(fmt::format("{} value channels", c.channels));
+  if (!token && !channel && c.channels != 1) refuse("an expanded state without a compressor");
+  if (conv) c.embed_kernel = extent(kEmbeddingConv, 3, 2);
+  if (token) c.state_kernel = extent(block + "compress.shortconv.weight", 2, 1);
+  c.gate = weights.contains(block + "ddl_attn.beta.weight") ? "linear" : "two-layer";
+  if (c.gate == "two-layer") c.gate_hidden = extent(block + "ddl_attn.beta_in.weight", 2, 0);
+  if (c.embed_kernel > 64 || c.state_kernel > 64 || c.gate_hidden > 4096)
+    refuse("a kernel or gate that large");
+  c.value = "sigmoid";
+  if (!flag("ddl_v_sigmoid", true))
+    refuse("ddl_v_sigmoid is false (a linear value of the un-normalised input)");
+  if (flag("ddl_v_constant", false)) refuse("ddl_v_constant is true");
+  if (number("ddl_v_sigmoid_scale", kValueScale) != kValueScale) refuse("ddl_v_sigmoid_scale is not 4");
+  c.k_eps = number("ddl_k_eps", c.k_eps), c.beta_init = number("ddl_beta_init", c.beta_init);
+  c.check();
+  return c;
+}
+
+void load_reference_weights(Model& model, const WeightFolder& weights, const Exec& ex) {
+  const Index C = model.config().width;
+  std::set<std::string> known;
+  std::vector<float> released, read;
+  const auto take = [&](std::vector<float>& to, const std::string& name, std::vector<Index> shape) {
+    Index count = 1;
+    for (const Index extent : shape) count *= extent;
+    to.resize(static_cast<std::size_t>(count));
+    weights.read(name, shape, to.data());
+    known.insert(name);
+    return to.data();
+  };
+  for (const Param& p : model.table().list()) {
+    float* data = model.params().data() + p.offset;
+    const std::string base = without_weight(p.name);
+    if (p.name == kEmbeddingConv) {
+      const Index E = p.shape[0], D = p.shape[1];
+      taps_first(data, take(released, p.name, {C * D, 1, E}), E, D, C);
+    } else if (is_compressor(p.name) && p.shape.size() == 3) {
+      const Index E = p.shape[0], D = p.shape[1];
+      taps_first(data, take(released, base + "shortconv.weight", {C * D, E}), E, D, C);
+    } else if (is_compressor(p.name)) {
+      const TensorInfo& info = weights.info(p.name);
+      const Index D = p.shape[0], kc = info.shape.size() == 2 ? info.shape[1] : 0;
+      const float* w = take(released, p.name, {C, kc});
+      fold(data, w, take(read, base + "read", {D}), kc, D, C);
+    } else {
+      weights.read(p.name, p.shape, data);
+      known.insert(p.name);
+    }
+  }
+  for (const std::string& name : weights.names()) {
+    if (known.contains(name)) continue;
+    if (name != "lm_head.weight") throw UserError("tensor '{}' has no place in this model", name);
+    const Param& wte = model.table().find("transformer.wte.weight");
+    const float* head = take(released, name, wte.shape);
+    if (std::memcmp(head, model.params().data() + wte.offset,
+                    static_cast<std::size_t>(wte.count) * sizeof(float)) != 0)
+      throw UserError("lm_head.weight differs from transformer.wte.weight; this project has tied ones only");
+  }
+  model.params_changed(ex);
+}
+
+}  // namespace ddl

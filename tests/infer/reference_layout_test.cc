@@ -1,0 +1,195 @@
+// Weights that move: out in the released layout, back in, the same logits bit for bit.
+#include "model/reference_layout.h"
+
+#include <gtest/gtest.h>
+
+#include "infer/decoder.h"
+#include "io/file.h"
+#include "model/oracle_model.h"
+#include "test_folder.h"
+
+namespace ddl {
+namespace {
+
+ModelConfig exportable(const std::string& residual, const std::string& gate = "linear", Index channels = 3) {
+  ModelConfig m =
+      model_config({.residual = residual, .channels = channels, .gate = gate, .compressor = "block"});
+  m.mlp = 0;
+  return m;
+}
+
+std::vector<float> logits(Model& model) {
+  const auto decoder = make_decoder(model, {}, Exec{});
+  const auto x = tokens(12, 1);
+  std::vector<float> all;
+  const Decoder::Append a{0, x};
+  decoder->append_visiting(
+      {&a, 1}, [&](Index, Index, std::span<const float> z) { all.insert(all.end(), z.begin(), z.end()); },
+      Exec{});
+  return all;
+}
+
+void write(const TestFolder& folder, const ReferenceModel& reference) {
+  write_safetensors(folder / "model.safetensors", reference.tensors, {});
+  write_file_atomic(folder / "config.json", reference.config.dump());
+}
+
+std::unique_ptr<Model> import_from(const std::string& folder) {
+  const WeightFolder weights(folder);
+  const std::string path = folder + "/config.json";
+  const ModelConfig config = from_reference_config(Json::parse(read_file(path)), path, weights);
+  auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 9, Exec{});
+  load_reference_weights(*model, weights, Exec{});
+  return model;
+}
+
+const TensorToWrite& find(const ReferenceModel& r, const std::string& name) {
+  for (const TensorToWrite& t : r.tensors)
+    if (t.name == name) return t;
+  throw std::runtime_error("no " + name);
+}
+
+TEST(ReferenceLayout, ThereAndBackGivesTheSameBits) {
+  for (const std::string& rule : residual_names())
+    for (const char* gate : {"linear", "two-layer"})
+      for (Index channels : {1, 2, 3, 4}) {
+        if (!find_residual(rule).not_in_reference.empty()) continue;
+        const ModelConfig config = exportable(rule, gate, channels);
+        const auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 1, Exec{});
+        scramble(*model);
+        const TestFolder folder;
+        write(folder, to_reference(*model));
+        const auto back = import_from(folder.path());
+        EXPECT_EQ(back->config().residual, rule);
+        ASSERT_EQ(back->params().size(), model->params().size()) << rule;
+        EXPECT_TRUE(std::equal(back->params().begin(), back->params().end(), model->params().begin()))
+            << rule;
+        EXPECT_EQ(logits(*back), logits(*model)) << rule << " " << gate << " " << channels;
+      }
+}
+
+TEST(ReferenceLayout, NamesAndShapesAreTheReleasedOnes) {
+  const auto shape = [](const std::string& rule, const std::string& name) {
+    const auto model = make_model(exportable(rule), {1, 1}, Model::Mode::kInfer, 1, Exec{});
+    return find(to_reference(*model), name).shape;
+  };
+  using Shape = std::vector<Index>;
+  EXPECT_EQ(shape("ddl-cc", "transformer.h.1.compress.weight"), (Shape{8, 3}));
+  EXPECT_EQ(shape("ddl-cc", "transformer.h.1.compress.read"), (Shape{3}));
+  EXPECT_EQ(shape("ddl-cc", "readout.weight"), (Shape{8, 3}));
+  EXPECT_EQ(shape("ddl-tc", "transformer.h.0.compress.shortconv.weight"), (Shape{24, 3}));
+  EXPECT_EQ(shape("ddl-tc", "readout.shortconv.weight"), (Shape{24, 3}));
+  EXPECT_EQ(shape("ddl-tc", "readout.read"), (Shape{3}));
+  EXPECT_EQ(shape("ddl-tc", "input_embed.conv.weight"), (Shape{24, 1, 4}));
+  EXPECT_EQ(shape("ddl-dv1", "transformer.h.0.ddl_mlp.v_proj.weight"), (Shape{1, 8}));
+}
+
+// Feature i, channel j, last tap: the current token.
+TEST(ReferenceLayout, TheLastTapIsTheCurrentToken) {
+  const auto model = make_model(exportable("ddl-tc"), {1, 1}, Model::Mode::kInfer, 1, Exec{});
+  const Param& p = model->table().find("input_embed.conv.weight");
+  for (Index i = 0; i < p.count; ++i) model->params()[p.offset + i] = static_cast<float>(i);
+  const ReferenceModel r = to_reference(*model);
+  const float* released = static_cast<const float*>(find(r, "input_embed.conv.weight").data);
+  const Index C = 8, D = 3, E = 4, i = 5, j = 2;
+  EXPECT_EQ(released[(i * D + j) * E + E - 1], static_cast<float>(((E - 1) * D + j) * C + i));
+}
+
+// A released channel compressor of any kernel and read vector: what folding gives is what the convolution
+// along the channels gives.
+TEST(ReferenceLayout, FoldsTheReleasedChannelCompressor) {
+  const Index C = 8, D = 3;
+  for (Index kc : {1, 2, 3, 4, 5}) {
+    const auto model = make_model(exportable("ddl-cc"), {1, 1}, Model::Mode::kInfer, 1, Exec{});
+    ReferenceModel r = to_reference(*model);
+    const auto w = normals(C * kc, 1), read = normals(D, 2), state = normals(D * C, 3);
+    const std::vector<float> wf(w.begin(), w.end()), rf(read.begin(), read.end());
+    for (TensorToWrite& t : r.tensors) {
+      if (t.name == "readout.weight") t.shape = {C, kc}, t.data = wf.data();
+      if (t.name == "readout.read") t.data = rf.data();
+    }
+    const TestFolder folder;
+    write(folder, r);
+    const auto back = import_from(folder.path());
+    const auto mix = tensor(back->params(), back->table().find("readout.weight"));
+    std::vector<double> folded(C), direct(C);
+    for (Index i = 0; i < C; ++i) {
+      for (Index n = 0; n < D; ++n) folded[i] += mix[n * C + i] * state[n * C + i];
+      for (Index j = 0; j < D; ++j)
+        for (Index m = 0; m < kc; ++m) {
+          const Index from = j - (kc - 1) / 2 + m;
+          if (from >= 0 && from < D) direct[i] += read[j] * w[i * kc + m] * state[from * C + i];
+        }
+    }
+    EXPECT_LT(rounding_ratio(folded, direct, D * kc), 1) << kc;
+  }
+}
+
+TEST(ReferenceLayout, ReadsShardsAndATiedHead) {
+  const auto model = make_model(exportable("ddl-cc"), {1, 1}, Model::Mode::kInfer, 1, Exec{});
+  scramble(*model);
+  ReferenceModel r = to_reference(*model);
+  TensorToWrite head = find(r, "transformer.wte.weight");
+  head.name = "lm_head.weight";
+  r.tensors.push_back(head);
+  const TestFolder folder;
+  Json index{{"weight_map", Json::object()}};
+  for (std::size_t half = 0; half < 2; ++half) {
+    const std::size_t middle = r.tensors.size() / 2;
+    const std::span<const TensorToWrite> part(r.tensors.data() + half * middle,
+                                              half ? r.tensors.size() - middle : middle);
+    const std::string name = fmt::format("model-0000{}-of-00002.safetensors", half + 1);
+    write_safetensors(folder / name, part, {});
+    for (const TensorToWrite& t : part) index["weight_map"][t.name] = name;
+  }
+  folder.write("config.json", r.config.dump());
+  folder.write("model.safetensors.index.json", index.dump());
+  EXPECT_EQ(logits(*import_from(folder.path())), logits(*model));
+
+  index["weight_map"]["ln_f.weight"] = "../elsewhere.safetensors";
+  folder.write("model.safetensors.index.json", index.dump());
+  EXPECT_TRUE(contains(message_of<UserError>([&] { import_from(folder.path()); }), "ln_f.weight"));
+}
+
+TEST(ReferenceLayout, RefusesWithTheReason) {
+  const auto reason = [](ModelConfig m) {
+    const auto model = make_model(m, {1, 1}, Model::Mode::kInfer, 1, Exec{});
+    return message_of<UserError>([&] { to_reference(*model); });
+  };
+  EXPECT_TRUE(contains(reason(exportable("wo-cc")), "write-only"));
+  ModelConfig m = exportable("ddl-cc");
+  m.compressor = "sublayer";
+  EXPECT_TRUE(contains(reason(m), "one compressor for both"));
+  m = exportable("ddl-cc"), m.value = "biased";
+  EXPECT_TRUE(contains(reason(m), "4 sigmoid"));
+  m = exportable("baseline"), m.mlp = 7;
+  EXPECT_TRUE(contains(reason(m), "floor(8/3 width) = 21"));
+
+  const auto model = make_model(exportable("ddl-cc"), {1, 1}, Model::Mode::kInfer, 1, Exec{});
+  const ReferenceModel good = to_reference(*model);
+  const auto refusal = [&](auto change) {
+    const TestFolder folder;
+    ReferenceModel r{good.config, good.tensors, {}};
+    change(r);
+    write(folder, r);
+    return message_of<UserError>([&] { import_from(folder.path()); });
+  };
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.config["model_type"] = "gpt2"; }), "nanogpt-pro"));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.config.erase("vocab_size"); }), "vocab_size is missing"));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.config["hidden_size"] = "8"; }), "hidden_size"));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.config["ddl_v_constant"] = true; }), "ddl_v_constant"));
+  EXPECT_TRUE(
+      contains(refusal([](auto& r) { r.config["ddl_v_sigmoid_scale"] = 2.0; }), "ddl_v_sigmoid_scale"));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.config["use_qk_rmsnorm"] = false; }), "use_qk_rmsnorm"));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.tensors.pop_back(); }), "there is no tensor"));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.tensors[1].name = "transformer.h.0.attn.bias"; }), "c_q"));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.config["num_hidden_layers"] = 1; }), "has no place"));
+  const std::vector<float> zeros(static_cast<std::size_t>(11 * 8));
+  EXPECT_TRUE(contains(refusal([&](auto& r) {
+                         r.tensors.push_back({"lm_head.weight", "F32", {11, 8}, zeros.data()});
+                       }),
+                       "lm_head.weight differs"));
+}
+
+}  // namespace
+}  // namespace ddl
