@@ -7,6 +7,7 @@ class App;
 
 namespace ddl {
 
+void add_demo_command(CLI::App& app);
 void add_tokenizer_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_train_command(CLI::App& app);

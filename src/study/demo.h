@@ -1,0 +1,21 @@
+// ./ddl demo: from nothing to a trained pair of models in about two minutes, and what they learned.
+#pragma once
+
+#include <string>
+
+#include "core/exec.h"
+
+namespace ddl {
+
+struct DemoOptions {
+  double minutes = 2;
+  std::string out = "demo";
+  std::uint64_t seed = 1;
+};
+
+// Generates stories, trains a tokenizer, then trains `baseline` and `ddl-cc` on the same batches for the same
+// number of steps, chosen so that both together take about `minutes`. Leaves OUT/baseline and OUT/ddl-cc as
+// runs.
+void run_demo(const DemoOptions& options, const Exec& ex);
+
+}  // namespace ddl
