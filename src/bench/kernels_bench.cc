@@ -87,7 +87,8 @@ class KernelsBench {
     std::fflush(stdout);
   }
 
-  // A kernel whose limit is memory: bytes that must be read and written at least once.
+  // A kernel whose limit is memory. Bytes that must move: inputs once, outputs that are also inputs twice,
+  // and outputs that are not twice as well, because the machine fetches a line before it is overwritten.
   void stream(const Shape& s, const std::string& name, double bytes, FunctionRef<void()> body) {
     if (!wanted(name)) return;
     const Timing t = time_it(body);
@@ -178,9 +179,9 @@ class KernelsBench {
                                .dcontext_NC = dy.data(),
                                .dstate_mode = Write::kOverwrite,
                                .dnorm_C = dw.data()};
-      stream(s, "rmsnorm forward", 2 * row,
+      stream(s, "rmsnorm forward", 3 * row,
              [&] { residual_fwd<float>(x.data(), nullptr, &fwd, N, 1, C, ex_); });
-      stream(s, "rmsnorm backward", 3 * row,
+      stream(s, "rmsnorm backward", 4 * row,
              [&] { residual_bwd<float>(x.data(), dx.data(), &bwd, nullptr, scratch.data(), N, 1, C, ex_); });
     }
     {
@@ -188,11 +189,11 @@ class KernelsBench {
       std::vector<float> q(N * C), k(N * C), rstd(N * 2 * H), table(s.T * K), dqkv(N * 3 * C), dw(K), dw2(K);
       std::vector<float> scratch(rope_qknorm_scratch_floats(K));
       fill_rope_table(table.data(), s.T, K);
-      stream(s, "rope + qk-norm forward", 4 * row, [&] {
+      stream(s, "rope + qk-norm forward", 6 * row, [&] {
         rope_qknorm_fwd<float>(q.data(), k.data(), rstd.data(), qkv.data(), w.data(), w.data(), table.data(),
                                nullptr, N, s.T, H, K, ex_);
       });
-      stream(s, "rope + qk-norm backward", 6 * row, [&] {
+      stream(s, "rope + qk-norm backward", 7 * row, [&] {
         rope_qknorm_bwd<float>(dqkv.data(), dw.data(), dw2.data(), scratch.data(), dq.data(), C, dq.data(), C,
                                qkv.data(), rstd.data(), w.data(), w.data(), table.data(), nullptr, N, s.T, H,
                                K, ex_);
@@ -202,9 +203,9 @@ class KernelsBench {
       const auto gate_up = random_floats(N * 2 * F), dhidden = random_floats(N * F);
       std::vector<float> hidden(N * F), dgate_up(N * 2 * F);
       const double wide = static_cast<double>(N * F) * 4;
-      stream(s, "swiglu forward", 3 * wide,
+      stream(s, "swiglu forward", 4 * wide,
              [&] { swiglu_fwd<float>(hidden.data(), gate_up.data(), N, F, ex_); });
-      stream(s, "swiglu backward", 5 * wide,
+      stream(s, "swiglu backward", 7 * wide,
              [&] { swiglu_bwd<float>(dgate_up.data(), nullptr, dhidden.data(), gate_up.data(), N, F, ex_); });
     }
     {
@@ -225,7 +226,7 @@ class KernelsBench {
       for (Index n = 0; n < N; ++n)
         token[n] = static_cast<std::int32_t>(
             random.below(static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(s.V)));
-      stream(s, "embedding gather", 2 * row,
+      stream(s, "embedding gather", 3 * row,
              [&] { embedding_fwd<float, float>(x.data(), wte.data(), token.data(), N, s.V, C, ex_); });
       stream(s, "embedding scatter-add", 3 * row,
              [&] { embedding_bwd<float>(dwte.data(), x.data(), token.data(), N, s.V, C, ex_); });
@@ -235,7 +236,7 @@ class KernelsBench {
       auto p = random_floats(n), g = random_floats(n);
       std::vector<float> m(n), v(n, 1e-3f);
       std::vector<bf16> copy(n);
-      stream(s, "adamw + bf16 copy", static_cast<double>(n) * (7 * 4 + 2),
+      stream(s, "adamw + bf16 copy", static_cast<double>(n) * (7 * 4 + 2 * 2),
              [&] { adamw_step(p.data(), m.data(), v.data(), copy.data(), g.data(), false, {}, n, ex_); });
       stream(s, "sum of squares", static_cast<double>(n) * 4, [&] { sum_of_squares(g.data(), n, ex_); });
     }
@@ -274,8 +275,8 @@ class KernelsBench {
       residual_fwd<float>(X.data(), w, f, N, D, C, ex_);
     };
     stream(s, "delta rewrite forward", 2 * state_bytes + row, [&] { forward(&write, nullptr); });
-    stream(s, "channel compress + norm forward", state_bytes + row, [&] { forward(nullptr, &compress); });
-    stream(s, "fused write-read-norm-branch fwd", 2 * state_bytes + 2 * row, [&] { forward(&write, &read); });
+    stream(s, "channel compress + norm forward", state_bytes + 2 * row, [&] { forward(nullptr, &compress); });
+    stream(s, "fused write-read-norm-branch fwd", 2 * state_bytes + 3 * row, [&] { forward(&write, &read); });
 
     ReadBwd<float> read_bwd{.mix_DC = mix.data(),
                             .norm_C = norm.data(),
@@ -305,10 +306,10 @@ class KernelsBench {
     const auto backward = [&](const ReadBwd<float>* f, const WriteBwd<float>* w) {
       residual_bwd<float>(X.data(), dX.data(), f, w, scratch.data(), N, D, C, ex_);
     };
-    stream(s, "delta rewrite backward", 4 * state_bytes + 2 * row, [&] { backward(nullptr, &write_bwd); });
+    stream(s, "delta rewrite backward", 4 * state_bytes + 3 * row, [&] { backward(nullptr, &write_bwd); });
     stream(s, "channel compress + norm backward", 3 * state_bytes + row,
            [&] { backward(&read_bwd, nullptr); });
-    stream(s, "fused write-read-norm-branch bwd", 4 * state_bytes + 3 * row,
+    stream(s, "fused write-read-norm-branch bwd", 4 * state_bytes + 4 * row,
            [&] { backward(&read_bwd, &write_bwd); });
   }
 
@@ -319,13 +320,13 @@ class KernelsBench {
     const auto w = random_floats(E * D * C), read = random_floats(D);
     std::vector<float> dX(N * D * C), dx(N * C), dw(E * D * C), dread(D),
         scratch(short_conv_scratch(D, C, E));
-    stream(s, "embedding convolution forward", state_bytes + row,
+    stream(s, "embedding convolution forward", 2 * state_bytes + row,
            [&] { embedding_conv_fwd(X.data(), x.data(), w.data(), N, s.T, D, C, E, ex_); });
-    stream(s, "embedding convolution backward", state_bytes + 2 * row, [&] {
+    stream(s, "embedding convolution backward", state_bytes + 3 * row, [&] {
       embedding_conv_bwd(dx.data(), dw.data(), X.data(), x.data(), w.data(), scratch.data(), N, s.T, D, C, E,
                          ex_);
     });
-    stream(s, "token compress forward", state_bytes + row,
+    stream(s, "token compress forward", state_bytes + 2 * row,
            [&] { token_compress_fwd(x.data(), X.data(), w.data(), read.data(), N, s.T, D, C, E, ex_); });
     stream(s, "token compress backward", 3 * state_bytes + row, [&] {
       token_compress_bwd(dX.data(), Write::kAccumulate, dw.data(), dread.data(), x.data(), X.data(), w.data(),

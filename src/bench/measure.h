@@ -21,7 +21,8 @@ Timing time_it(FunctionRef<void()> body, double min_seconds = 0.25);
 struct MachineLimits {
   double f32_gflops;
   double bf16_gflops;  // 0 without bf16 instructions
-  double stream_gbps;  // bytes read plus bytes written
+  double stream_gbps;  // bytes read and written; an output that is not an input counts twice (it is fetched
+                       // first)
 };
 MachineLimits measure_limits(const Exec& ex);
 

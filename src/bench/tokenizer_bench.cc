@@ -1,11 +1,11 @@
 #include "bench/tokenizer_bench.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <fstream>
 #include <sstream>
 
+#include "bench/measure.h"
 #include "core/record.h"
 #include "core/rng.h"
 #include "data/bpe_train.h"
@@ -16,7 +16,6 @@ namespace {
 constexpr std::size_t kGeneratedBytes = std::size_t{20} << 20;
 constexpr std::size_t kEncodedBytes = std::size_t{8} << 20;
 constexpr Index kTrainedVocab = 8192;
-constexpr int kRepeats = 7;
 
 double seconds_of(FunctionRef<void()> work) {
   const auto start = std::chrono::steady_clock::now();
@@ -76,11 +75,6 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace
 
 void run_tokenizer_bench(const TokenizerBenchOptions& options) {
@@ -103,26 +97,23 @@ void run_tokenizer_bench(const TokenizerBenchOptions& options) {
 
   const auto loaded = options.tokenizer.empty() ? std::move(trained) : load_tokenizer(options.tokenizer);
   const std::string_view sample = std::string_view(text).substr(0, kEncodedBytes);
-  std::vector<double> encode_mb_s, decode_mb_s;
+  const double sample_mb = static_cast<double>(sample.size()) / 1e6;
   std::vector<TokenId> ids;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    ids.clear();
-    encode_mb_s.push_back(static_cast<double>(sample.size()) / 1e6 /
-                          seconds_of([&] { loaded->encode(sample, ids); }));
-    std::string back;
-    decode_mb_s.push_back(static_cast<double>(sample.size()) / 1e6 /
-                          seconds_of([&] { back = loaded->decode(ids); }));
-    DDL_CHECK(back == sample, "decode(encode(x)) != x for {} with {}", source, loaded->name());
-  }
+  std::string back;
+  const double encode_mb_s = sample_mb / time_it([&] {
+                                           ids.clear();
+                                           loaded->encode(sample, ids);
+                                         }).median_s;
+  const double decode_mb_s = sample_mb / time_it([&] { back = loaded->decode(ids); }).median_s;
+  DDL_CHECK(back == sample, "decode(encode(x)) != x for {} with {}", source, loaded->name());
   Json encode_record = make_record("bench_tokenizer_encode");
   encode_record["text"] = source;
   encode_record["tokenizer"] = options.tokenizer.empty() ? "trained" : options.tokenizer;
   encode_record["name"] = loaded->name();
-  encode_record["mb"] = static_cast<double>(sample.size()) / 1e6;
+  encode_record["mb"] = sample_mb;
   encode_record["bytes_per_token"] = static_cast<double>(sample.size()) / static_cast<double>(ids.size());
-  encode_record["encode_mb_per_s_core"] = median(encode_mb_s);
-  encode_record["decode_mb_per_s_core"] = median(decode_mb_s);
-  encode_record["repeats"] = kRepeats;
+  encode_record["encode_mb_per_s_core"] = encode_mb_s;
+  encode_record["decode_mb_per_s_core"] = decode_mb_s;
 
   if (options.json) {
     fmt::print("{}\n{}\n", to_line(train_record), to_line(encode_record));
@@ -131,9 +122,9 @@ void run_tokenizer_bench(const TokenizerBenchOptions& options) {
   fmt::print("tokenizer on {} text\n", source);
   fmt::print("  train   {:8.2f} s       {} tokens from {:.1f} MB, {} threads\n", train_s,
              train_record["vocab_size"].get<Index>(), train_record["mb"].get<double>(), exec.threads);
-  fmt::print("  encode  {:8.1f} MB/s    one core, {} ({:.2f} bytes a token)\n", median(encode_mb_s),
-             loaded->name(), encode_record["bytes_per_token"].get<double>());
-  fmt::print("  decode  {:8.1f} MB/s    one core\n", median(decode_mb_s));
+  fmt::print("  encode  {:8.1f} MB/s    one core, {} ({:.2f} bytes a token)\n", encode_mb_s, loaded->name(),
+             encode_record["bytes_per_token"].get<double>());
+  fmt::print("  decode  {:8.1f} MB/s    one core\n", decode_mb_s);
 }
 
 }  // namespace ddl

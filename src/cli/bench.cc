@@ -4,6 +4,7 @@
 
 #include "bench/kernels_bench.h"
 #include "bench/loader_bench.h"
+#include "bench/step_bench.h"
 #include "bench/tokenizer_bench.h"
 #include "cli/commands.h"
 
@@ -20,6 +21,22 @@ void add_bench_command(CLI::App& app) {
   kernels->add_flag("--json", kernels_options->json, "One JSON record per line");
   kernels->add_option("--only", kernels_options->only, "Only kernels whose name contains this");
   kernels->callback([kernels_options] { run_kernels_bench(*kernels_options, default_exec()); });
+
+  auto step_options = std::make_shared<StepBenchOptions>();
+  CLI::App* step =
+      bench->add_subcommand("step", "A training step per residual interface, beside its GEMM floor");
+  step->add_option("--preset", step_options->preset, "tiny, mini, small or medium")->capture_default_str();
+  step->add_option("--residual", step_options->residual, "One residual interface, or all")
+      ->capture_default_str();
+  step->add_option("--precision", step_options->precision, "auto, f32 or bf16")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->capture_default_str();
+  step->add_option("--batch", step_options->batch, "Sequences a step")->capture_default_str();
+  step->add_option("--context", step_options->context, "Tokens a sequence (default: the preset's)");
+  step->add_option("--steps", step_options->steps, "Timed steps; the best counts")->capture_default_str();
+  step->add_flag("--profile", step_options->profile, "Where the time goes, by kernel");
+  step->add_flag("--json", step_options->json, "One JSON record per line");
+  step->callback([step_options] { run_step_bench(*step_options, default_exec()); });
 
   auto tokenizer_options = std::make_shared<TokenizerBenchOptions>();
   CLI::App* tokenizer = bench->add_subcommand("tokenizer", "Encode and train tokenizers");

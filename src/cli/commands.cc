@@ -6,6 +6,7 @@ namespace ddl {
 void add_all_commands(CLI::App& app) {
   add_tokenizer_command(app);
   add_data_command(app);
+  add_info_command(app);
   add_bench_command(app);
 }
 

@@ -9,6 +9,7 @@ namespace ddl {
 
 void add_tokenizer_command(CLI::App& app);
 void add_data_command(CLI::App& app);
+void add_info_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_all_commands(CLI::App& app);
 

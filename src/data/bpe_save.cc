@@ -1,34 +1,11 @@
 // tokenizer.json and tokenizer_config.json as Hugging Face's libraries read them.
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-
 #include "core/record.h"
 #include "data/bpe.h"
 #include "data/byte_alphabet.h"
+#include "io/file.h"
 
 namespace ddl {
 namespace {
-
-namespace fs = std::filesystem;
-
-// Whole or not at all: written beside, synced, renamed.
-void write_atomically(const fs::path& path, const std::string& text) {
-  const std::string beside = path.string() + fmt::format(".tmp.{}", ::getpid());
-  std::FILE* file = std::fopen(beside.c_str(), "we");
-  bool good = file != nullptr;
-  good = good && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  good = good && std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
-  int error = good ? 0 : errno;
-  if (file && std::fclose(file) != 0 && good) good = false, error = errno;
-  if (good && std::rename(beside.c_str(), path.c_str()) != 0) good = false, error = errno;
-  if (good) return;
-  std::remove(beside.c_str());
-  throw UserError("{}: cannot be written ({})", path.string(), std::strerror(error));
-}
 
 std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -84,17 +61,14 @@ std::string tokenizer_json(const BpeVocabulary& vocabulary) {
 }  // namespace
 
 void BpeTokenizer::save(const std::string& folder) const {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw UserError("{}: the folder cannot be made ({})", folder, error.message());
+  make_folders(folder);
   const std::string& end_of_text = vocabulary_.tokens[vocabulary_.end_of_text];
   const Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                        {"bos_token", end_of_text},
                        {"eos_token", end_of_text},
                        {"clean_up_tokenization_spaces", false}};
-  write_atomically(fs::path(folder) / "tokenizer_config.json", config.dump(2) + "\n");
-  write_atomically(fs::path(folder) / "tokenizer.json",
-                   tokenizer_json(vocabulary_));  // last: it is what makes one
+  write_file_atomic(folder + "/tokenizer_config.json", config.dump(2) + "\n");
+  write_file_atomic(folder + "/tokenizer.json", tokenizer_json(vocabulary_));  // last: it is what makes one
 }
 
 }  // namespace ddl

@@ -23,7 +23,6 @@ struct Pair {
   TokenId left, right;
   std::uint64_t count = 0;           // over the whole text
   std::vector<std::uint32_t> where;  // positions of its left half, and some where it no longer is
-  bool has_merge = false;
 };
 
 struct Candidate {
@@ -63,9 +62,10 @@ class Trainer {
     const TokenId left = merged.left, right = merged.right;
     std::vector<std::uint32_t> where = std::move(merged.where);
     merged.where.clear();
-    merged.has_merge = true;
     const auto merged_index = static_cast<std::uint32_t>(&merged - pairs_.data());
-    std::sort(where.begin(), where.end());  // "aaa" is (aa)a, as in encoding
+    // From left to right, as in encoding: "aaa" is (aa)a. They are in order because a pair gets all its
+    // positions in the one step that makes the younger of its halves.
+    DDL_DCHECK(std::is_sorted(where.begin(), where.end()), "{} positions", where.size());
     for (const std::uint32_t at : where) {
       Symbol& a = symbols_[at];
       if (a.id != left || a.next == kEnd || symbols_[a.next].id != right) continue;
@@ -102,7 +102,7 @@ class Trainer {
   std::uint32_t index_of(TokenId left, TokenId right) {
     const auto [found, is_new] =
         index_.try_emplace(std::uint64_t{left} << 32 | right, static_cast<std::uint32_t>(pairs_.size()));
-    if (is_new) pairs_.push_back({left, right, 0, {}, false});
+    if (is_new) pairs_.push_back({left, right, 0, {}});
     return found->second;
   }
 
@@ -138,24 +138,18 @@ BpeVocabulary train_bpe(WordCounter& words, Index vocab_size, FunctionRef<void(I
     throw UserError("expected a vocabulary size from {} to {}, found {}", kSmallest, kMaxIds, vocab_size);
   BpeVocabulary result = byte_vocabulary();
   result.tokens.pop_back();  // end of text comes last
-  ByteMap<TokenId> id_of;
-  for (TokenId id = 0; id < 256; ++id) id_of[result.tokens[id]] = id;
 
   Trainer trainer(words.words());
   while (static_cast<Index>(result.tokens.size()) < vocab_size - 1) {
     Pair* const pair = trainer.best();
     if (!pair) break;
-    // "ab" + "c" and "a" + "bc" are the same token reached in two ways.
-    const std::string joined = result.tokens[pair->left] + result.tokens[pair->right];
-    TokenId id = static_cast<TokenId>(result.tokens.size());
-    if (const TokenId* known = id_of.find(joined)) {
-      id = *known;
-    } else {
-      id_of[joined] = id;
-      result.tokens.push_back(joined);
-    }
-    // Such a token can bring a pair back that was merged before; its merge is in the list already.
-    if (!pair->has_merge) result.merges.push_back({pair->left, pair->right, id});
+    // No other pair makes the same bytes, before or after. A stretch of a word that is cut off on both sides
+    // now was so at every earlier step, so merges went on inside it as if it were a word: wherever those
+    // bytes are cut off, they are in the same pieces. So this merge reaches all of them, and the token is
+    // new.
+    const auto id = static_cast<TokenId>(result.tokens.size());
+    result.tokens.push_back(result.tokens[pair->left] + result.tokens[pair->right]);
+    result.merges.push_back({pair->left, pair->right, id});
     trainer.merge(*pair, id);
     if (result.merges.size() % 64 == 0) progress(static_cast<Index>(result.tokens.size()), vocab_size);
   }

@@ -103,6 +103,7 @@ HWY_INLINE void WriteAndMix(float* HWY_RESTRICT X, float* HWY_RESTRICT x_in, con
         auto hv = hn::Zero(tag);
         if constexpr (write) hv = LoadF(tag, h + i);
         for (Index g = 0; g < G; ++g) {
+          hwy::Prefetch(planes + (g + D) * C + i);
           auto x = hn::LoadU(tag, planes + g * C + i);
           if constexpr (write) {
             x = hn::MulAdd(hn::Set(tag, coef_D[d + g]), hv, x);
@@ -275,6 +276,8 @@ HWY_INLINE void MixBackward(float* HWY_RESTRICT dX, const ReadBwd<T>& r, const f
   for (Index d = 0; d < D; ++d)
     ForEach(C, [&](auto tag, Index i) HWY_ATTR {
       const Index at = d * C + i;
+      hwy::Prefetch(X + at + D * C);
+      hwy::Prefetch(dX + at + D * C);
       const auto g = hn::LoadU(tag, dx_in + i);
       const auto before = fresh ? hn::Zero(tag) : hn::LoadU(tag, dX + at);
       if (!r.mix_DC) {
@@ -425,7 +428,7 @@ HWY_EXPORT(GateForward);
 HWY_EXPORT(GateBackwardF32);
 HWY_EXPORT(GateBackwardBf16);
 
-constexpr Index kTokensPerTask = 16;  // enough work to hide a task's cost, small enough to share evenly
+constexpr Index kTokensPerTask = 64;  // long enough for the hardware's prefetch, short enough to share evenly
 
 void check_shape(Index D, Index C, bool has_mix, bool adds) {
   DDL_CHECK(D >= 1 && D <= kMaxChannels && C >= 1 && C <= kMaxWidth, "D={} C={}", D, C);

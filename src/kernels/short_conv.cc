@@ -5,6 +5,15 @@
 #include "kernels/isa.h"
 #include "kernels/pieces.h"
 
+#ifndef DDL_KERNELS_SHORT_CONV_EXTENTS_
+#define DDL_KERNELS_SHORT_CONV_EXTENTS_
+namespace ddl {
+struct ConvExtents {
+  Index T, D, C, E;
+};
+}  // namespace ddl
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/short_conv.cc"
 #include <hwy/foreach_target.h>
@@ -27,72 +36,162 @@ void RepeatBackward(float* dx, const float* dstate, Index D, Index C) {
   });
 }
 
-// One token at position t. `back` taps reach into the past of an input row, `ahead` into the future of a
-// gradient.
-void EmbeddingConvForward(float* state, const float* x, const float* w_EDC, Index back, Index D, Index C,
-                          Index E) {
+// The functions below take B consecutive tokens of one sequence that all reach equally far: `back` steps into
+// the past of an input row, `ahead` into the future of a gradient row. With B = 4 a weight is loaded once for
+// four tokens. Channels are the outer loop, so that at most some fifteen rows are walked at a time: rows of a
+// power-of-two-like width fall into the same few sets of the first-level cache, and walking all taps of all
+// channels together thrashes it.
+
+template <class Tag, Index B>
+struct Rows {
+  hn::Vec<Tag> v[B];
+};
+
+template <Index B>
+void EmbeddingConvForward(float* HWY_RESTRICT state, const float* HWY_RESTRICT x,
+                          const float* HWY_RESTRICT w_EDC, Index back, Index D, Index C, Index E) {
   for (Index d = 0; d < D; ++d)
     ForEach(C, [&](auto tag, Index i) HWY_ATTR {
-      auto sum = hn::Zero(tag);
-      for (Index s = 0; s <= back; ++s)
-        sum = hn::MulAdd(hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i), hn::LoadU(tag, x - s * C + i),
-                         sum);
-      hn::StoreU(sum, tag, state + d * C + i);
+      Rows<decltype(tag), B> sum;
+      for (Index b = 0; b < B; ++b) sum.v[b] = hn::Zero(tag);
+      for (Index s = 0; s <= back; ++s) {
+        const auto w = hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i);
+        for (Index b = 0; b < B; ++b) sum.v[b] = hn::MulAdd(w, hn::LoadU(tag, x + (b - s) * C + i), sum.v[b]);
+      }
+      for (Index b = 0; b < B; ++b) hn::StoreU(sum.v[b], tag, state + (b * D + d) * C + i);
     });
 }
 
-void EmbeddingConvBackward(float* dx, float* piece_EDC, const float* dstate, const float* x,
-                           const float* w_EDC, Index back, Index ahead, Index D, Index C, Index E) {
-  ForEach(C, [&](auto tag, Index i) HWY_ATTR {
-    auto sum = hn::Zero(tag);
-    for (Index s = 0; s <= ahead; ++s)
-      for (Index d = 0; d < D; ++d)
-        sum = hn::MulAdd(hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i),
-                         hn::LoadU(tag, dstate + (s * D + d) * C + i), sum);
-    hn::StoreU(sum, tag, dx + i);
-    for (Index s = 0; s <= back; ++s) {
-      const auto input = hn::LoadU(tag, x - s * C + i);
-      for (Index d = 0; d < D; ++d) {
-        float* g = piece_EDC + ((E - 1 - s) * D + d) * C + i;
-        hn::StoreU(hn::MulAdd(hn::LoadU(tag, dstate + d * C + i), input, hn::LoadU(tag, g)), tag, g);
-      }
-    }
-  });
-}
-
-void TokenCompressForward(float* x, const float* state, const float* w_EDC, const float* read_D, Index back,
-                          Index D, Index C, Index E) {
-  ForEach(C, [&](auto tag, Index i) HWY_ATTR {
-    auto total = hn::Zero(tag);
-    for (Index d = 0; d < D; ++d) {
-      auto sum = hn::Zero(tag);
-      for (Index s = 0; s <= back; ++s)
-        sum = hn::MulAdd(hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i),
-                         hn::LoadU(tag, state + (d - s * D) * C + i), sum);
-      total = hn::MulAdd(hn::Set(tag, read_D[d]), sum, total);
-    }
-    hn::StoreU(total, tag, x + i);
-  });
-}
-
-void TokenCompressBackward(float* dstate, bool fresh, float* piece_EDC, const float* dx, const float* state,
-                           const float* w_EDC, const float* read_D, Index back, Index ahead, Index D, Index C,
+template <Index B>
+void EmbeddingConvBackward(float* HWY_RESTRICT dx, float* HWY_RESTRICT piece_EDC,
+                           const float* HWY_RESTRICT dstate, const float* HWY_RESTRICT x,
+                           const float* HWY_RESTRICT w_EDC, Index back, Index ahead, Index D, Index C,
                            Index E) {
-  ForEach(C, [&](auto tag, Index i) HWY_ATTR {
-    const auto g = hn::LoadU(tag, dx + i);
-    for (Index d = 0; d < D; ++d) {
-      auto sum = hn::Zero(tag);
-      for (Index s = 0; s <= ahead; ++s)
-        sum = hn::MulAdd(hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i),
-                         hn::LoadU(tag, dx + s * C + i), sum);
-      float* to = dstate + d * C + i;
-      const auto before = fresh ? hn::Zero(tag) : hn::LoadU(tag, to);
-      hn::StoreU(hn::MulAdd(hn::Set(tag, read_D[d]), sum, before), tag, to);
+  for (Index d = 0; d < D; ++d) {
+    ForEach(C, [&](auto tag, Index i) HWY_ATTR {
+      Rows<decltype(tag), B> sum;
+      for (Index b = 0; b < B; ++b) sum.v[b] = d > 0 ? hn::LoadU(tag, dx + b * C + i) : hn::Zero(tag);
+      for (Index s = 0; s <= ahead; ++s) {
+        const auto w = hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i);
+        for (Index b = 0; b < B; ++b)
+          sum.v[b] = hn::MulAdd(w, hn::LoadU(tag, dstate + ((b + s) * D + d) * C + i), sum.v[b]);
+      }
+      for (Index b = 0; b < B; ++b) hn::StoreU(sum.v[b], tag, dx + b * C + i);
+    });
+    ForEach(C, [&](auto tag, Index i) HWY_ATTR {
+      Rows<decltype(tag), B> g;
+      for (Index b = 0; b < B; ++b) g.v[b] = hn::LoadU(tag, dstate + (b * D + d) * C + i);
       for (Index s = 0; s <= back; ++s) {
         float* p = piece_EDC + ((E - 1 - s) * D + d) * C + i;
-        hn::StoreU(hn::MulAdd(g, hn::LoadU(tag, state + (d - s * D) * C + i), hn::LoadU(tag, p)), tag, p);
+        auto total = hn::LoadU(tag, p);
+        for (Index b = 0; b < B; ++b) total = hn::MulAdd(g.v[b], hn::LoadU(tag, x + (b - s) * C + i), total);
+        hn::StoreU(total, tag, p);
       }
+    });
+  }
+}
+
+template <Index B>
+void TokenCompressForward(float* HWY_RESTRICT x, const float* HWY_RESTRICT state,
+                          const float* HWY_RESTRICT w_EDC, const float* read_D, Index back, Index D, Index C,
+                          Index E) {
+  for (Index d = 0; d < D; ++d)
+    ForEach(C, [&](auto tag, Index i) HWY_ATTR {
+      Rows<decltype(tag), B> sum;
+      for (Index b = 0; b < B; ++b) sum.v[b] = hn::Zero(tag);
+      for (Index s = 0; s <= back; ++s) {
+        const auto w = hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i);
+        for (Index b = 0; b < B; ++b)
+          sum.v[b] = hn::MulAdd(w, hn::LoadU(tag, state + ((b - s) * D + d) * C + i), sum.v[b]);
+      }
+      for (Index b = 0; b < B; ++b) {
+        const auto before = d > 0 ? hn::LoadU(tag, x + b * C + i) : hn::Zero(tag);
+        hn::StoreU(hn::MulAdd(hn::Set(tag, read_D[d]), sum.v[b], before), tag, x + b * C + i);
+      }
+    });
+}
+
+template <Index B>
+void TokenCompressBackward(float* HWY_RESTRICT dstate, bool fresh, float* HWY_RESTRICT piece_EDC,
+                           const float* HWY_RESTRICT dx, const float* HWY_RESTRICT state,
+                           const float* HWY_RESTRICT w_EDC, const float* read_D, Index back, Index ahead,
+                           Index D, Index C, Index E) {
+  for (Index d = 0; d < D; ++d) {
+    ForEach(C, [&](auto tag, Index i) HWY_ATTR {
+      Rows<decltype(tag), B> sum;
+      for (Index b = 0; b < B; ++b) sum.v[b] = hn::Zero(tag);
+      for (Index s = 0; s <= ahead; ++s) {
+        const auto w = hn::LoadU(tag, w_EDC + ((E - 1 - s) * D + d) * C + i);
+        for (Index b = 0; b < B; ++b)
+          sum.v[b] = hn::MulAdd(w, hn::LoadU(tag, dx + (b + s) * C + i), sum.v[b]);
+      }
+      for (Index b = 0; b < B; ++b) {
+        float* to = dstate + (b * D + d) * C + i;
+        const auto before = fresh ? hn::Zero(tag) : hn::LoadU(tag, to);
+        hn::StoreU(hn::MulAdd(hn::Set(tag, read_D[d]), sum.v[b], before), tag, to);
+      }
+    });
+    ForEach(C, [&](auto tag, Index i) HWY_ATTR {
+      Rows<decltype(tag), B> g;
+      for (Index b = 0; b < B; ++b) g.v[b] = hn::LoadU(tag, dx + b * C + i);
+      for (Index s = 0; s <= back; ++s) {
+        float* p = piece_EDC + ((E - 1 - s) * D + d) * C + i;
+        auto total = hn::LoadU(tag, p);
+        for (Index b = 0; b < B; ++b)
+          total = hn::MulAdd(g.v[b], hn::LoadU(tag, state + ((b - s) * D + d) * C + i), total);
+        hn::StoreU(total, tag, p);
+      }
+    });
+  }
+}
+
+// The tokens [begin, end): in blocks of four where all four reach the whole kernel, one by one at a
+// sequence's ends.
+template <class Body>
+HWY_INLINE void ForTokenBlocks(Index begin, Index end, Index T, Index E, bool looks_ahead, const Body& body) {
+  constexpr Index kBlock = 4;
+  for (Index n = begin; n < end;) {
+    const Index t = n % T, back = std::min(E - 1, t), ahead = std::min(E - 1, T - 1 - t);
+    const bool inside =
+        n + kBlock <= end && t + kBlock <= T && back == E - 1 && (!looks_ahead || t + kBlock - 1 + E - 1 < T);
+    if (inside) {
+      body(n, back, E - 1, std::integral_constant<Index, kBlock>());
+      n += kBlock;
+    } else {
+      body(n, back, ahead, std::integral_constant<Index, 1>());
+      ++n;
     }
+  }
+}
+
+void EmbeddingConvForwardRange(float* state_NDC, const float* x_NC, const float* w_EDC, Index begin,
+                               Index end, ConvExtents e) {
+  ForTokenBlocks(begin, end, e.T, e.E, false, [&](Index n, Index back, Index, auto B) HWY_ATTR {
+    EmbeddingConvForward<B>(state_NDC + n * e.D * e.C, x_NC + n * e.C, w_EDC, back, e.D, e.C, e.E);
+  });
+}
+
+void EmbeddingConvBackwardRange(float* dx_NC, float* piece_EDC, const float* dstate_NDC, const float* x_NC,
+                                const float* w_EDC, Index begin, Index end, ConvExtents e) {
+  ForTokenBlocks(begin, end, e.T, e.E, true, [&](Index n, Index back, Index ahead, auto B) HWY_ATTR {
+    EmbeddingConvBackward<B>(dx_NC + n * e.C, piece_EDC, dstate_NDC + n * e.D * e.C, x_NC + n * e.C, w_EDC,
+                             back, ahead, e.D, e.C, e.E);
+  });
+}
+
+void TokenCompressForwardRange(float* x_NC, const float* state_NDC, const float* w_EDC, const float* read_D,
+                               Index begin, Index end, ConvExtents e) {
+  ForTokenBlocks(begin, end, e.T, e.E, false, [&](Index n, Index back, Index, auto B) HWY_ATTR {
+    TokenCompressForward<B>(x_NC + n * e.C, state_NDC + n * e.D * e.C, w_EDC, read_D, back, e.D, e.C, e.E);
+  });
+}
+
+void TokenCompressBackwardRange(float* dstate_NDC, bool fresh, float* piece_EDC, const float* dx_NC,
+                                const float* state_NDC, const float* w_EDC, const float* read_D, Index begin,
+                                Index end, ConvExtents e) {
+  ForTokenBlocks(begin, end, e.T, e.E, true, [&](Index n, Index back, Index ahead, auto B) HWY_ATTR {
+    TokenCompressBackward<B>(dstate_NDC + n * e.D * e.C, fresh, piece_EDC, dx_NC + n * e.C,
+                             state_NDC + n * e.D * e.C, w_EDC, read_D, back, ahead, e.D, e.C, e.E);
   });
 }
 
@@ -106,33 +205,21 @@ namespace {
 
 HWY_EXPORT(RepeatForward);
 HWY_EXPORT(RepeatBackward);
-HWY_EXPORT(EmbeddingConvForward);
-HWY_EXPORT(EmbeddingConvBackward);
-HWY_EXPORT(TokenCompressForward);
-HWY_EXPORT(TokenCompressBackward);
+HWY_EXPORT(EmbeddingConvForwardRange);
+HWY_EXPORT(EmbeddingConvBackwardRange);
+HWY_EXPORT(TokenCompressForwardRange);
+HWY_EXPORT(TokenCompressBackwardRange);
 
-constexpr Index kTokensPerTask = 16;
+constexpr Index kTokensPerTask = 64;
 
-void for_tokens(Index N, const Exec& ex, FunctionRef<void(Index)> token) {
-  current_isa();
-  parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) token(n);
-  });
-}
-
-// How many steps a tap may reach back from, or ahead of, token n without leaving its sequence.
-Index reach_back(Index n, Index T, Index E) { return std::min(E - 1, n % T); }
-Index reach_ahead(Index n, Index T, Index E) { return std::min(E - 1, T - 1 - n % T); }
-
-// token(n, piece's sums) for all tokens; the sums of all pieces, joined in order, end in the first piece's
-// row.
+// Sums over tokens: sum(begin, end, row) adds a piece's share to its row; the rows, joined in order, end in
+// the first.
 float* sum_over_tokens(float* scratch, Index N, Index count, const Exec& ex,
-                       FunctionRef<void(Index, float*)> token) {
-  current_isa();
+                       FunctionRef<void(Index, Index, float*)> sum) {
   parallel_for(kPieces, ex, [&](Index p) {
     float* row = scratch + p * count;
     std::memset(row, 0, static_cast<std::size_t>(count) * sizeof(float));
-    for (Index n = piece_begin(N, p); n < piece_begin(N, p + 1); ++n) token(n, row);
+    sum(piece_begin(N, p), piece_begin(N, p + 1), row);
   });
   parallel_chunks(count, 2048, ex, [&](Index begin, Index end) {
     for (Index p = 1; p < kPieces; ++p)
@@ -146,52 +233,58 @@ float* sum_over_tokens(float* scratch, Index N, Index count, const Exec& ex,
 Index short_conv_scratch(Index D, Index C, Index E) { return kPieces * D * C * E; }
 
 void repeat_fwd(float* state_NDC, const float* x_NC, Index N, Index D, Index C, const Exec& ex) {
-  for_tokens(N, ex, [&](Index n) {
-    HWY_DYNAMIC_DISPATCH(RepeatForward)(state_NDC + n * D * C, x_NC + n * C, D, C);
+  current_isa();
+  parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n)
+      HWY_DYNAMIC_DISPATCH(RepeatForward)(state_NDC + n * D * C, x_NC + n * C, D, C);
   });
 }
 
 void repeat_bwd(float* dx_NC, const float* dstate_NDC, Index N, Index D, Index C, const Exec& ex) {
-  for_tokens(N, ex, [&](Index n) {
-    HWY_DYNAMIC_DISPATCH(RepeatBackward)(dx_NC + n * C, dstate_NDC + n * D * C, D, C);
+  current_isa();
+  parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n)
+      HWY_DYNAMIC_DISPATCH(RepeatBackward)(dx_NC + n * C, dstate_NDC + n * D * C, D, C);
   });
 }
 
 void embedding_conv_fwd(float* state_NDC, const float* x_NC, const float* w_EDC, Index N, Index T, Index D,
                         Index C, Index E, const Exec& ex) {
-  for_tokens(N, ex, [&](Index n) {
-    HWY_DYNAMIC_DISPATCH(EmbeddingConvForward)
-    (state_NDC + n * D * C, x_NC + n * C, w_EDC, reach_back(n, T, E), D, C, E);
+  current_isa();
+  parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
+    HWY_DYNAMIC_DISPATCH(EmbeddingConvForwardRange)
+    (state_NDC, x_NC, w_EDC, begin, end, ConvExtents{T, D, C, E});
   });
 }
 
 void embedding_conv_bwd(float* dx_NC, float* dw_EDC, const float* dstate_NDC, const float* x_NC,
                         const float* w_EDC, float* scratch, Index N, Index T, Index D, Index C, Index E,
                         const Exec& ex) {
-  const float* sums_EDC = sum_over_tokens(scratch, N, E * D * C, ex, [&](Index n, float* row) {
-    HWY_DYNAMIC_DISPATCH(EmbeddingConvBackward)
-    (dx_NC + n * C, row, dstate_NDC + n * D * C, x_NC + n * C, w_EDC, reach_back(n, T, E),
-     reach_ahead(n, T, E), D, C, E);
+  current_isa();
+  const float* sums_EDC = sum_over_tokens(scratch, N, E * D * C, ex, [&](Index begin, Index end, float* row) {
+    HWY_DYNAMIC_DISPATCH(EmbeddingConvBackwardRange)
+    (dx_NC, row, dstate_NDC, x_NC, w_EDC, begin, end, ConvExtents{T, D, C, E});
   });
   for (Index i = 0; i < E * D * C; ++i) dw_EDC[i] += sums_EDC[i];
 }
 
 void token_compress_fwd(float* x_NC, const float* state_NDC, const float* w_EDC, const float* read_D, Index N,
                         Index T, Index D, Index C, Index E, const Exec& ex) {
-  for_tokens(N, ex, [&](Index n) {
-    HWY_DYNAMIC_DISPATCH(TokenCompressForward)
-    (x_NC + n * C, state_NDC + n * D * C, w_EDC, read_D, reach_back(n, T, E), D, C, E);
+  current_isa();
+  parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
+    HWY_DYNAMIC_DISPATCH(TokenCompressForwardRange)
+    (x_NC, state_NDC, w_EDC, read_D, begin, end, ConvExtents{T, D, C, E});
   });
 }
 
 void token_compress_bwd(float* dstate_NDC, Write dstate_mode, float* dw_EDC, float* dread_D,
                         const float* dx_NC, const float* state_NDC, const float* w_EDC, const float* read_D,
                         float* scratch, Index N, Index T, Index D, Index C, Index E, const Exec& ex) {
+  current_isa();
   const bool fresh = dstate_mode == Write::kOverwrite;
-  const float* sums_EDC = sum_over_tokens(scratch, N, E * D * C, ex, [&](Index n, float* row) {
-    HWY_DYNAMIC_DISPATCH(TokenCompressBackward)
-    (dstate_NDC + n * D * C, fresh, row, dx_NC + n * C, state_NDC + n * D * C, w_EDC, read_D,
-     reach_back(n, T, E), reach_ahead(n, T, E), D, C, E);
+  const float* sums_EDC = sum_over_tokens(scratch, N, E * D * C, ex, [&](Index begin, Index end, float* row) {
+    HWY_DYNAMIC_DISPATCH(TokenCompressBackwardRange)
+    (dstate_NDC, fresh, row, dx_NC, state_NDC, w_EDC, read_D, begin, end, ConvExtents{T, D, C, E});
   });
   for (Index e = 0; e < E; ++e)
     for (Index d = 0; d < D; ++d) {

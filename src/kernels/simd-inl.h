@@ -11,6 +11,7 @@
 #define DDL_KERNELS_SIMD_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 // contrib headers follow the same toggle
 #include <hwy/contrib/math/math-inl.h>

@@ -4,7 +4,7 @@
 #define HWY_TARGET_INCLUDE "kernels/swiglu.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/simd-inl.h"
+#include "kernels/exp2-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ddl {
@@ -18,7 +18,7 @@ HWY_INLINE void SwigluFwd(Act* hidden_NF, const Act* gate_up_N2F, Index begin, I
     const Act* b_F = a_F + F;
     ForEach(F, [&](auto d, Index f) HWY_ATTR {
       const auto a = LoadF(d, a_F + f), b = LoadF(d, b_F + f);
-      StoreF(hn::Mul(hn::Mul(a, Sigmoid(d, a)), b), d, hidden_NF + n * F + f);
+      StoreF(hn::Mul(hn::Mul(a, QuickSigmoid(d, a)), b), d, hidden_NF + n * F + f);
     });
   }
 }
@@ -36,7 +36,7 @@ HWY_INLINE void SwigluBwd(Act* dgate_up_N2F, Act* hidden_NF, const Act* dhidden_
     ForEach(F, [&](auto d, Index f) HWY_ATTR {
       const auto one = hn::Set(d, 1.0f);
       const auto a = LoadF(d, a_F + f), b = LoadF(d, b_F + f), g = LoadF(d, dhidden_NF + n * F + f);
-      const auto s = Sigmoid(d, a);
+      const auto s = QuickSigmoid(d, a);
       const auto silu = hn::Mul(a, s);
       const auto slope = hn::Mul(s, hn::MulAdd(a, hn::Sub(one, s), one));
       if (hidden_NF) StoreF(hn::Mul(silu, b), d, hidden_NF + n * F + f);

@@ -44,7 +44,7 @@ Index ParamTable::parameter_count() const {
   return total;
 }
 
-void ParamTable::initialise(float* array, std::uint64_t seed) const {
+void ParamTable::initialise(float* array, std::uint64_t seed, const Exec& ex) const {
   std::fill_n(array, end_, 0.0f);
   for (const Param& p : params_) {
     float* x = array + p.offset;
@@ -54,8 +54,10 @@ void ParamTable::initialise(float* array, std::uint64_t seed) const {
         break;
       case Init::kNormal: {
         const Random random(seed, p.name);
-        for (Index i = 0; i < p.count; ++i)
-          x[i] = static_cast<float>(p.init.value * random.normal(static_cast<std::uint64_t>(i)));
+        parallel_chunks(p.count, 1 << 16, ex, [&](Index begin, Index end) {
+          for (Index i = begin; i < end; ++i)
+            x[i] = static_cast<float>(p.init.value * random.normal(static_cast<std::uint64_t>(i)));
+        });
         break;
       }
       case Init::kLastTap: {

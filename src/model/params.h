@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/exec.h"
 #include "core/index.h"
 
 namespace ddl {
@@ -50,7 +51,7 @@ class ParamTable {
   Index parameter_count() const;                     // without gaps
 
   // Fills the array (gaps with zero) with every tensor's starting values.
-  void initialise(float* array, std::uint64_t seed) const;
+  void initialise(float* array, std::uint64_t seed, const Exec& ex) const;
 
  private:
   std::vector<Param> params_;

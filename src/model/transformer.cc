@@ -129,7 +129,7 @@ void Transformer<T>::allocate(std::uint64_t seed, const Exec& ex) {
   plan_memory(arena_);
   residual_->bind(params_, params_T_, grads_);
   fill_rope_table(rope_TK_, shape_.T, K_);
-  table_.initialise(params_, seed);
+  table_.initialise(params_, seed, ex);
   params_changed(ex);
 }
 

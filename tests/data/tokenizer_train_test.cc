@@ -115,6 +115,25 @@ TEST(TokenizerTrain, AgreesWithPlainDefinition) {
   }
 }
 
+// Also on few letters and long words, where pieces overlap in every way.
+TEST(TokenizerTrain, NoTokenIsMadeTwice) {
+  const Random random(12, "words");
+  std::uint64_t draw = 0;
+  for (int round = 0; round < 300; ++round) {
+    WordCounter words(Exec{1});
+    const std::uint64_t letters = 1 + random.below(draw++, 3);
+    for (int w = 0; w < 10; ++w) {
+      std::string word;
+      for (std::uint64_t n = 2 + random.below(draw++, 24); n > 0; --n)
+        word += "abc"[random.below(draw++, letters)];
+      for (std::uint64_t n = random.below(draw++, 4); n > 0; --n) words.add(word);
+    }
+    BpeVocabulary vocabulary = train_bpe(words, 450);
+    std::sort(vocabulary.tokens.begin(), vocabulary.tokens.end());
+    ASSERT_EQ(std::unique(vocabulary.tokens.begin(), vocabulary.tokens.end()), vocabulary.tokens.end());
+  }
+}
+
 TEST(TokenizerTrain, SameForAnyThreadsAndCuts) {
   const std::string text = random_text(99, 5 << 20);  // several pieces
   const BpeVocabulary one = train({text}, 400, 1), three = train({text}, 400, 3);

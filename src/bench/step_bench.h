@@ -1,0 +1,23 @@
+// ./ddl bench step: one training step (forward, backward, AdamW) per residual interface, beside the floor
+// that its matrix multiplications alone would take.
+#pragma once
+
+#include <string>
+
+#include "core/exec.h"
+
+namespace ddl {
+
+struct StepBenchOptions {
+  std::string preset = "small";
+  std::string residual = "all";
+  std::string precision = "auto";
+  Index batch = 4;
+  Index context = 0;  // 0: the preset's
+  Index steps = 3;
+  bool profile = false;
+  bool json = false;
+};
+void run_step_bench(const StepBenchOptions& options, const Exec& ex);
+
+}  // namespace ddl

@@ -1,0 +1,105 @@
+// ./ddl info: what a model would be, without allocating it.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "cli/commands.h"
+#include "model/model.h"
+
+namespace ddl {
+namespace {
+
+struct InfoOptions {
+  std::string preset = "small";
+  std::string residual;
+  std::vector<std::string> set;
+  Index batch = 4;
+  bool json = false;
+};
+
+// "transformer.h.3.attn.c_q.weight" belongs to "attention".
+std::string part_of(const std::string& name) {
+  if (name.find(".attn.") != std::string::npos) return "attention";
+  if (name.find(".mlp.") != std::string::npos) return "MLP";
+  if (name.find("wte") != std::string::npos) return "embedding (tied head)";
+  if (name.find("ln_") != std::string::npos) return "norms";
+  return "residual interface";
+}
+
+void run_info(const InfoOptions& options) {
+  ModelConfig config = preset(options.preset);
+  Options keys;
+  config.describe(keys);
+  if (!options.residual.empty()) keys.set("model.residual=" + options.residual);
+  for (const std::string& assignment : options.set) keys.set(assignment);
+  const BatchShape shape{options.batch, config.context};
+  const ModelPlan plan = plan_model(config, shape, Model::Mode::kTrain);
+
+  std::map<std::string, Index> parts;
+  for (const Param& p : plan.table.list()) parts[part_of(p.name)] += p.count;
+  const Index total = plan.table.parameter_count();
+  if (options.json) {
+    Json j = make_record("info");
+    j["config"] = keys.to_json()["model"];
+    j["parameters"] = total;
+    for (const auto& [part, count] : parts) j["parameters_by_part"][part] = count;
+    for (const auto& [name, flops] : {std::pair{"forward", plan.forward}, {"backward", plan.backward}})
+      j["flops_per_token"][name] = {{"linear", flops.linear},
+                                    {"attention", flops.attention},
+                                    {"head", flops.head},
+                                    {"residual", flops.residual},
+                                    {"total", flops.total()}};
+    j["decode_cache_bytes_per_token"] = plan.cache_bytes_per_token;
+    j["decode_cache_bytes_per_sequence"] = plan.cache_bytes_per_sequence;
+    for (const Arena::Entry& entry : plan.memory) j["memory_bytes"][entry.name] = entry.bytes;
+    j["memory_total_bytes"] = plan.total_bytes;
+    std::puts(to_line(j).c_str());
+    return;
+  }
+  const ResidualEntry& rule = find_residual(config.residual);
+  fmt::print("{}: {}\n{} layers, width {}, heads {} x {}, MLP {}, vocabulary {}, context {}, {}\n\n",
+             rule.name, rule.summary, config.layers, config.width, config.heads, config.head_size(),
+             config.mlp_width(), config.vocab, config.context, config.uses_bf16() ? "bf16" : "f32");
+  fmt::print("Parameters {:>37}\n", total);
+  for (const auto& [part, count] : parts)
+    fmt::print("  {:<34} {:>11} {:>5.1f}%\n", part, count,
+               100.0 * static_cast<double>(count) / static_cast<double>(total));
+  fmt::print("\nMFLOP per token at full context{:>8}{:>11}\n", "forward", "backward");
+  const auto row = [&](const char* name, double f, double b) {
+    fmt::print("  {:<28} {:>8.2f} {:>10.2f}\n", name, f / 1e6, b / 1e6);
+  };
+  row("linear layers", plan.forward.linear, plan.backward.linear);
+  row("attention", plan.forward.attention, plan.backward.attention);
+  row("head", plan.forward.head, plan.backward.head);
+  row("norms and residual interface", plan.forward.residual, plan.backward.residual);
+  row("total", plan.forward.total(), plan.backward.total());
+  fmt::print("\nDecode cache: {} per token, {} more per sequence\n", format_bytes(plan.cache_bytes_per_token),
+             format_bytes(plan.cache_bytes_per_sequence));
+  fmt::print("\nMemory to train with {} x {} tokens a step (the optimizer adds {})\n", shape.B, shape.T,
+             format_bytes(2 * sizeof(float) * static_cast<std::size_t>(plan.table.floats())));
+  std::vector<Arena::Entry> memory = plan.memory;
+  std::stable_sort(memory.begin(), memory.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  for (const Arena::Entry& entry : memory)
+    fmt::print("  {:<34} {:>11}\n", entry.name, format_bytes(entry.bytes));
+  fmt::print("  {:<34} {:>11}\n", "total", format_bytes(plan.total_bytes));
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app) {
+  auto options = std::make_shared<InfoOptions>();
+  CLI::App* info =
+      app.add_subcommand("info", "Parameters, FLOPs, caches and memory of a model, without allocating it");
+  info->add_option("--preset", options->preset, "tiny, mini, small or medium")->capture_default_str();
+  info->add_option("--residual", options->residual, "Residual interface, for example ddl-cc");
+  info->add_option("--set", options->set, "Change an option: --set model.channels=8")
+      ->allow_extra_args(false);
+  info->add_option("--batch", options->batch, "Sequences a step, for the memory plan")->capture_default_str();
+  info->add_flag("--json", options->json, "One JSON record");
+  info->callback([options] { run_info(*options); });
+}
+
+}  // namespace ddl
