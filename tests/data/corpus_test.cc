@@ -236,7 +236,7 @@ TEST(Corpus, ParquetReadsItsTextColumnOrSaysHowToGetIt) {
   options.field = "absent";
   EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({path}, options); }), "found: "));
   options.field = "label";
-  EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({path}, options); }), "label"));
+  EXPECT_EQ(read_documents({path}, options).size(), texts.size()) << "any column of strings";
 }
 
 }  // namespace
