@@ -4,12 +4,12 @@
 #include <chrono>
 #include <cstdio>
 
-#include "model/gemm_floor.h"
 #include "bench/measure.h"
 #include "core/profiler.h"
 #include "core/rng.h"
 #include "kernels/adamw.h"
 #include "kernels/isa.h"
+#include "model/gemm_floor.h"
 #include "model/model.h"
 
 namespace ddl {

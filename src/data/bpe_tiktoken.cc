@@ -35,7 +35,7 @@ std::optional<std::string> from_base64(std::string_view text) {
     for (int shift = 16; shift >= 0; shift -= 8) bytes += static_cast<char>(group >> shift);
     group = 0;
   }
-  bytes.resize(bytes.size() - padding);
+  bytes.erase(bytes.size() - padding);
   return bytes;
 }
 

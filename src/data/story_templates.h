@@ -65,8 +65,8 @@ inline constexpr std::array<Text, 4> kThanks = {"\"Thank you!\" said {Q}.", "\"T
 inline constexpr std::array<Text, 4> kPaintLines = {
     "{S} painted {O} {K}.", "{S} had some {K} paint and painted {O} {K}.",
     "{S} got a brush and painted {O} {K}.", "\"I like {K} best,\" said {N}, and painted {O} {K}."};
-inline constexpr std::array<Text, 4> kFeelLines = {"{S} felt {F}.", "now {S} was {F}.",
-                                                   "{S} was very {F}.", "\"I am {F},\" said {N}."};
+inline constexpr std::array<Text, 4> kFeelLines = {"{S} felt {F}.", "now {S} was {F}.", "{S} was very {F}.",
+                                                   "\"I am {F},\" said {N}."};
 inline constexpr std::array<Text, 3> kTradeLines = {"{S} gave {T} to {Q} and got {U} for it.",
                                                     "{N} and {Q} traded. Now {N} had {U} and {Q} had {T}.",
                                                     "{S} traded with {Q}: {Q} got {T} and {N} got {U}."};

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "model/config_json.h"
+#include "model/residual/residual.h"
 #include "small_run.h"
 #include "train/identity.h"
 
