@@ -12,6 +12,12 @@ namespace {
 
 constexpr Index kSteps = 200;
 
+// Over seeds 1 to 4 (AVX2, f32) the loss after training was 1.0205 to 1.0424 for baseline and 1.0093
+// to 1.0379 for the other rules; it starts near the logarithm of the vocabulary, above 5. The bound is the
+// worst of the 36 runs and four times the spread over seeds (0.01): a rule that has stopped learning, or
+// learns late, is above it.
+constexpr double kStatedLoss = 1.08;
+
 double loss_after_training(const Dataset& data, const std::string& residual, Index seed) {
   RunConfig c =
       load_run_config({"", "", "",
@@ -33,7 +39,7 @@ TEST_P(Learning, ReachesTheStatedLoss) {
   for (Index seed = 1; seed <= (seeds ? std::atol(seeds) : 1); ++seed) {
     const double loss = loss_after_training(data, GetParam(), seed);
     if (seeds) fmt::print("{} seed {}: {:.4f}\n", GetParam(), seed, loss);
-    EXPECT_LT(loss, 1.0);
+    EXPECT_LT(loss, kStatedLoss);
   }
 }
 
