@@ -118,8 +118,7 @@ void add_generate_command(CLI::App& app) {
       ->capture_default_str();
   generate->add_option("--seed", s.seed, "The same seed gives the same text")->capture_default_str();
   generate->add_option("--stop", c->options.stop, "End before this string (may be repeated)")
-      ->expected(1)
-      ->take_all();
+      ->allow_extra_args(false);
   generate->add_option("--num", c->num, "How many texts")->capture_default_str();
   generate->add_flag("--slide", c->options.slide, "Go on past the context with its last half");
   generate->add_option("--precision", c->precision, "auto, f32 or bf16 (default: as trained)")

@@ -91,19 +91,19 @@ class Letters final : public Tokenizer {
   void save(const std::string&) const override {}
 };
 
-struct Run {
+struct Outcome {
   std::vector<Generation> texts;
   std::vector<std::string> streamed;
   std::vector<std::string> notices;
 };
 
-Run run(Index slots, Index count, GenerateOptions options, const std::string& prompt = "hello",
-        const std::string& residual = "ddl-tc") {
+Outcome run(Index slots, Index count, GenerateOptions options, const std::string& prompt = "hello",
+            const std::string& residual = "ddl-tc") {
   const Exec ex{.threads = 2};
   const auto model = make_model(model_config({.residual = residual}), {1, 1}, Model::Mode::kInfer, 1, ex);
   scramble(*model);
   const auto decoder = make_decoder(*model, {.slots = slots}, ex);
-  Run r;
+  Outcome r;
   r.streamed.resize(static_cast<std::size_t>(count));
   const auto text = [&](Index i, std::string_view piece) { r.streamed[i] += piece; };
   const auto notice = [&](const std::string& s) { r.notices.push_back(s); };
@@ -113,7 +113,7 @@ Run run(Index slots, Index count, GenerateOptions options, const std::string& pr
 
 TEST(Generate, StreamsWhatItReturnsAndRepeatsItself) {
   const GenerateOptions options{.max_new_tokens = 9, .sampling = {.temperature = 1.5, .seed = 3}};
-  const Run a = run(3, 7, options), b = run(3, 7, options);
+  const Outcome a = run(3, 7, options), b = run(3, 7, options);
   ASSERT_EQ(a.texts.size(), 7u);
   bool some_differ = false;
   for (std::size_t i = 0; i < 7; ++i) {
@@ -125,7 +125,7 @@ TEST(Generate, StreamsWhatItReturnsAndRepeatsItself) {
   }
   EXPECT_TRUE(some_differ) << "texts of one seed are different texts";
   // Alone or in company: the same texts.
-  const Run one_by_one = run(1, 7, options), together = run(7, 7, options);
+  const Outcome one_by_one = run(1, 7, options), together = run(7, 7, options);
   for (std::size_t i = 0; i < 7; ++i) {
     EXPECT_EQ(one_by_one.texts[i].text, a.texts[i].text);
     EXPECT_EQ(together.texts[i].text, a.texts[i].text);
@@ -145,7 +145,7 @@ TEST(Generate, StopsAtAStopString) {
 TEST(Generate, AFullContextEndsTheTextOrSlides) {
   GenerateOptions options{
       .max_new_tokens = 60, .sampling = {.temperature = 1.5, .seed = 5}, .stop = {}, .slide = false};
-  Run r;
+  Outcome r;
   for (options.sampling.seed = 0; options.sampling.seed < 50; ++options.sampling.seed) {
     r = run(1, 1, options);
     if (r.texts[0].ended == "context") break;
@@ -155,7 +155,7 @@ TEST(Generate, AFullContextEndsTheTextOrSlides) {
   ASSERT_EQ(r.notices.size(), 1u);
   EXPECT_NE(r.notices[0].find("16 tokens"), std::string::npos);
   options.slide = true;
-  const Run slid = run(1, 1, options);
+  const Outcome slid = run(1, 1, options);
   EXPECT_EQ(slid.texts[0].text.substr(0, r.texts[0].text.size()), r.texts[0].text) << "the same until then";
   EXPECT_GT(slid.texts[0].new_tokens, r.texts[0].new_tokens);
   EXPECT_GE(slid.notices.size(), 1u);
