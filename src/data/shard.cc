@@ -70,8 +70,9 @@ void ShardWriter::finish() {
 TokenShard::TokenShard(const std::string& path, BareFiles bare) : path_(path), file_(path) {
   const Index bytes = std::ssize(file_.bytes());
   Header header{};
-  std::memcpy(header.data(), file_.bytes().data(),
-              std::min<std::size_t>(file_.bytes().size(), sizeof header));
+  if (bytes > 0)
+    std::memcpy(header.data(), file_.bytes().data(),
+                std::min<std::size_t>(file_.bytes().size(), sizeof header));
   const bool llama3 = header[0] == kLlama3Magic;
   if (header[0] == kMagic || llama3) {
     const std::int32_t version = header[1];
