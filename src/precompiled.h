@@ -1,5 +1,5 @@
-// Heavy headers that most files need, compiled once per group of libraries (src/CMakeLists.txt). Files still include
-// what they use: the build does not depend on this one.
+// Heavy headers that most files need, compiled once per group of libraries (src/CMakeLists.txt). Files still
+// include what they use: the build does not depend on this one.
 #pragma once
 
 #include <fmt/format.h>
