@@ -14,8 +14,8 @@ namespace ddl {
 template <class T, class Out>
 void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex);
 
-// Up to here gemv() is the faster one (measured at the paper's small shapes, f32: twice as fast for 2 to 8
-// tokens).
+// Up to here gemv() is not the slower one (measured at the paper's small shapes, f32, on a busy machine: 1.2
+// to 1.9 times as fast for 2 to 8 tokens, about equal at 1 and 16).
 inline constexpr Index kGemvTokens = 16;
 
 // linear_fwd for any number of tokens, by whichever of the two is faster.
