@@ -61,7 +61,7 @@ std::string read_text(const std::string& path) {
   if (path.ends_with(".jsonl")) {
     std::string line;
     for (Index number = 1; std::getline(file, line); ++number) {
-      const auto row = nlohmann::json::parse(line, nullptr, false);
+      const auto row = parse_json(line);
       if (!row.is_object() || !row.contains("text") || !row["text"].is_string())
         throw UserError("{}:{}: expected a JSON object with a string \"text\"", path, number);
       text += row["text"].get_ref<const std::string&>() + "\n";

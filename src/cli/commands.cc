@@ -3,7 +3,7 @@
 namespace ddl {
 
 // In the order a person meets them; this is also the order of the help.
-void add_all_commands(CLI::App& app) {
+void add_all_commands(Command app) {
   add_demo_command(app);
   add_tokenizer_command(app);
   add_data_command(app);

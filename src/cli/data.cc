@@ -1,5 +1,4 @@
 // ddl data prepare | info | generate
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -74,49 +73,49 @@ void prepare(PrepareOptions options, const std::string& tokenizer_path, bool jso
               options.out.c_str());
 }
 
-void add_prepare(CLI::App& data) {
+void add_prepare(Command data) {
   auto options = std::make_shared<PrepareOptions>();
   auto tokenizer = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* c = data.add_subcommand("prepare", "turn text into a dataset of token shards");
-  c->add_option("INPUT", options->inputs,
-                "files or folders of .txt, .md, .jsonl (also .gz, .zst) or .parquet, or - for standard input")
-      ->required();
-  c->add_option("--tokenizer", *tokenizer, "a tokenizer's file or folder, or 'bytes'")->required();
-  c->add_option("--out", options->out, "the folder to write")->required();
-  c->add_option("--name", options->name, "name of the shards (default: that of the folder)");
-  auto* fraction = c->add_option("--val-fraction", options->val_fraction, "share of the tokens held out")
-                       ->capture_default_str();
-  c->add_option("--val", options->val_inputs, "the validation split comes from this input instead")
-      ->excludes(fraction);
-  c->add_option("--seed", options->seed, "of the order of the documents")->capture_default_str();
-  c->add_option("--shard-tokens", options->shard_tokens, "tokens of a shard")->capture_default_str();
-  c->add_option("--field", options->corpus.field, "of JSON Lines and Parquet")->capture_default_str();
-  c->add_option("--separator", options->corpus.separator,
-                "splits text files into documents (\\n is a line break)");
-  c->add_option("--format", options->corpus.format, "auto (by name), text, jsonl or parquet")
-      ->check(CLI::IsMember({"auto", "text", "jsonl", "parquet"}))
-      ->capture_default_str();
-  c->add_option("--skip-bad", options->corpus.skip_bad, "bad rows to leave out before it is an error")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  c->add_flag("--force", options->force, "replace a dataset that is there already");
-  c->add_flag("--json", *json, "one JSON record instead of text");
-  c->callback([=] { prepare(*options, *tokenizer, *json); });
+  Command c = data.add_command("prepare", "turn text into a dataset of token shards");
+  c.add_option("INPUT", options->inputs,
+               "files or folders of .txt, .md, .jsonl (also .gz, .zst) or .parquet, or - for standard input")
+      .required();
+  c.add_option("--tokenizer", *tokenizer, "a tokenizer's file or folder, or 'bytes'").required();
+  c.add_option("--out", options->out, "the folder to write").required();
+  c.add_option("--name", options->name, "name of the shards (default: that of the folder)");
+  const Option fraction =
+      c.add_option("--val-fraction", options->val_fraction, "share of the tokens held out").show_default();
+  c.add_option("--val", options->val_inputs, "the validation split comes from this input instead")
+      .excludes(fraction);
+  c.add_option("--seed", options->seed, "of the order of the documents").show_default();
+  c.add_option("--shard-tokens", options->shard_tokens, "tokens of a shard").show_default();
+  c.add_option("--field", options->corpus.field, "of JSON Lines and Parquet").show_default();
+  c.add_option("--separator", options->corpus.separator,
+               "splits text files into documents (\\n is a line break)");
+  c.add_option("--format", options->corpus.format, "auto (by name), text, jsonl or parquet")
+      .one_of({"auto", "text", "jsonl", "parquet"})
+      .show_default();
+  c.add_option("--skip-bad", options->corpus.skip_bad, "bad rows to leave out before it is an error")
+      .non_negative()
+      .show_default();
+  c.add_flag("--force", options->force, "replace a dataset that is there already");
+  c.add_flag("--json", *json, "one JSON record instead of text");
+  c.on_run([=] { prepare(*options, *tokenizer, *json); });
 }
 
-void add_info(CLI::App& data) {
+void add_info(Command data) {
   struct Args {
     std::string folder, tokenizer;
     bool json = false, verify = false;
   };
   auto args = std::make_shared<Args>();
-  CLI::App* c = data.add_subcommand("info", "show what a dataset holds");
-  c->add_option("DIR", args->folder, "prepared by ddl, or llm.c or nanoGPT shards")->required();
-  c->add_option("--tokenizer", args->tokenizer, "to show text, where the folder has no tokenizer");
-  c->add_flag("--verify", args->verify, "compare every file with its hash in dataset.json");
-  c->add_flag("--json", args->json, "one JSON record instead of text");
-  c->callback([args] {
+  Command c = data.add_command("info", "show what a dataset holds");
+  c.add_option("DIR", args->folder, "prepared by ddl, or llm.c or nanoGPT shards").required();
+  c.add_option("--tokenizer", args->tokenizer, "to show text, where the folder has no tokenizer");
+  c.add_flag("--verify", args->verify, "compare every file with its hash in dataset.json");
+  c.add_flag("--json", args->json, "one JSON record instead of text");
+  c.on_run([args] {
     const Exec ex = default_exec();
     const Dataset dataset = Dataset::open(args->folder, ex);
     if (args->verify) dataset.verify_hashes(ex);
@@ -127,7 +126,7 @@ void add_info(CLI::App& data) {
   });
 }
 
-void add_generate(CLI::App& data) {
+void add_generate(Command data) {
   struct Args {
     Index documents = 10000;
     std::uint64_t seed = 0;
@@ -135,34 +134,30 @@ void add_generate(CLI::App& data) {
     OverwriteOptions overwrite;
   };
   auto args = std::make_shared<Args>();
-  CLI::App* c = data.add_subcommand("generate", "write a corpus with known answers");
-  c->require_subcommand(1);
-  const auto common = [&](CLI::App* kind) {
-    kind->add_option("--docs", args->documents, "documents to write")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
-    kind->add_option("--seed", args->seed, "other seeds, other documents")->capture_default_str();
-    kind->add_option("--out", args->out, "a .jsonl file, or - for standard output")->capture_default_str();
+  Command c = data.add_command("generate", "write a corpus with known answers");
+  c.require_command();
+  const auto common = [&](Command kind) {
+    kind.add_option("--docs", args->documents, "documents to write").non_negative().show_default();
+    kind.add_option("--seed", args->seed, "other seeds, other documents").show_default();
+    kind.add_option("--out", args->out, "a .jsonl file, or - for standard output").show_default();
   };
-  CLI::App* stories =
-      c->add_subcommand("stories", "short English stories in which things change, with questions");
+  Command stories = c.add_command("stories", "short English stories in which things change, with questions");
   common(stories);
-  stories->callback([args] {
+  stories.on_run([args] {
     write_generated(args->out, args->documents, default_exec(),
                     [&](Index i) { return generate_story(args->seed, i); });
   });
-  CLI::App* overwrite = c->add_subcommand("overwrite", "keys and values: a=3 b=7 a=5 a?5");
+  Command overwrite = c.add_command("overwrite", "keys and values: a=3 b=7 a=5 a?5");
   common(overwrite);
   OverwriteOptions& o = args->overwrite;
-  overwrite->add_option("--statements,--length", o.statements, "assignments and queries of an episode")
-      ->capture_default_str();
-  overwrite->add_option("--keys", o.keys, "different keys")->capture_default_str();
-  overwrite->add_option("--values", o.values, "different values")->capture_default_str();
-  overwrite
-      ->add_option("--overwrite-rate", o.overwrite_rate, "share of assignments that change a key's value")
-      ->capture_default_str();
-  overwrite->add_option("--query-rate", o.query_rate, "share of statements that ask")->capture_default_str();
-  overwrite->callback([args] {
+  overwrite.add_option("--statements,--length", o.statements, "assignments and queries of an episode")
+      .show_default();
+  overwrite.add_option("--keys", o.keys, "different keys").show_default();
+  overwrite.add_option("--values", o.values, "different values").show_default();
+  overwrite.add_option("--overwrite-rate", o.overwrite_rate, "share of assignments that change a key's value")
+      .show_default();
+  overwrite.add_option("--query-rate", o.query_rate, "share of statements that ask").show_default();
+  overwrite.on_run([args] {
     args->overwrite.check();
     write_generated(args->out, args->documents, default_exec(),
                     [&](Index i) { return generate_overwrite(args->overwrite, args->seed, i); });
@@ -171,12 +166,12 @@ void add_generate(CLI::App& data) {
 
 }  // namespace
 
-void add_data_command(CLI::App& app) {
-  CLI::App* data = app.add_subcommand("data", "text to tokens: prepare, info, generate");
-  data->require_subcommand(1);
-  add_prepare(*data);
-  add_info(*data);
-  add_generate(*data);
+void add_data_command(Command app) {
+  Command data = app.add_command("data", "text to tokens: prepare, info, generate");
+  data.require_command();
+  add_prepare(data);
+  add_info(data);
+  add_generate(data);
 }
 
 }  // namespace ddl

@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -93,39 +92,34 @@ struct GenerateCommand {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app) {
+void add_generate_command(Command app) {
   auto c = std::make_shared<GenerateCommand>();
-  CLI::App* generate = app.add_subcommand("generate", "Text from a trained model");
-  generate->add_option("run", c->run, "A run, a checkpoint, or a folder with config.json and weights")
-      ->required();
-  generate->add_option("dash", c->dash, "- reads the prompt from standard input")
-      ->check(CLI::IsMember({"-"}));
-  CLI::Option* prompt = generate->add_option("--prompt", c->prompt, "The text to continue");
-  generate->add_option("--prompt-file", c->prompt_file, "A file with the text to continue")->excludes(prompt);
-  generate->add_option("--max-new-tokens", c->options.max_new_tokens, "At most this many tokens")
-      ->capture_default_str();
+  Command generate = app.add_command("generate", "Text from a trained model");
+  generate.add_option("run", c->run, "A run, a checkpoint, or a folder with config.json and weights")
+      .required();
+  generate.add_option("dash", c->dash, "- reads the prompt from standard input").one_of({"-"});
+  const Option prompt = generate.add_option("--prompt", c->prompt, "The text to continue");
+  generate.add_option("--prompt-file", c->prompt_file, "A file with the text to continue").excludes(prompt);
+  generate.add_option("--max-new-tokens", c->options.max_new_tokens, "At most this many tokens")
+      .show_default();
   SamplerOptions& s = c->options.sampling;
-  generate->add_option("--temperature", s.temperature, "0: always the most likely token")
-      ->capture_default_str();
-  generate->add_option("--top-k", s.top_k, "Only the k most likely tokens; 0: all")->capture_default_str();
-  generate->add_option("--top-p", s.top_p, "Only the most likely tokens that hold this share")
-      ->capture_default_str();
-  generate->add_option("--min-p", s.min_p, "Only tokens this likely, relative to the most likely")
-      ->capture_default_str();
+  generate.add_option("--temperature", s.temperature, "0: always the most likely token").show_default();
+  generate.add_option("--top-k", s.top_k, "Only the k most likely tokens; 0: all").show_default();
+  generate.add_option("--top-p", s.top_p, "Only the most likely tokens that hold this share").show_default();
+  generate.add_option("--min-p", s.min_p, "Only tokens this likely, relative to the most likely")
+      .show_default();
   generate
-      ->add_option("--repetition-penalty", s.repetition_penalty,
-                   "Above 1: tokens seen before are less likely")
-      ->capture_default_str();
-  generate->add_option("--seed", s.seed, "The same seed gives the same text")->capture_default_str();
-  generate->add_option("--stop", c->options.stop, "End before this string (may be repeated)")
-      ->allow_extra_args(false);
-  generate->add_option("--num", c->num, "How many texts")->capture_default_str();
-  generate->add_flag("--slide", c->options.slide, "Go on past the context with its last half");
-  generate->add_option("--precision", c->precision, "auto, f32 or bf16 (default: as trained)")
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}));
-  generate->add_flag("--json", c->json, "One JSON record per text");
-  generate->callback([c, prompt] {
-    c->has_prompt = prompt->count() > 0;
+      .add_option("--repetition-penalty", s.repetition_penalty, "Above 1: tokens seen before are less likely")
+      .show_default();
+  generate.add_option("--seed", s.seed, "The same seed gives the same text").show_default();
+  generate.add_option("--stop", c->options.stop, "End before this string (may be repeated)").one_value_each();
+  generate.add_option("--num", c->num, "How many texts").show_default();
+  generate.add_flag("--slide", c->options.slide, "Go on past the context with its last half");
+  generate.add_option("--precision", c->precision, "auto, f32 or bf16 (default: as trained)")
+      .one_of({"auto", "f32", "bf16"});
+  generate.add_flag("--json", c->json, "One JSON record per text");
+  generate.on_run([c, prompt] {
+    c->has_prompt = prompt.given();
     c->execute();
   });
 }

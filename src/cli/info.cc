@@ -1,5 +1,4 @@
 // ./ddl info: what a model would be, without allocating it.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -89,17 +88,16 @@ void run_info(const InfoOptions& options) {
 
 }  // namespace
 
-void add_info_command(CLI::App& app) {
+void add_info_command(Command app) {
   auto options = std::make_shared<InfoOptions>();
-  CLI::App* info =
-      app.add_subcommand("info", "Parameters, FLOPs, caches and memory of a model, without allocating it");
-  info->add_option("--preset", options->preset, "tiny, mini, small or medium")->capture_default_str();
-  info->add_option("--residual", options->residual, "Residual interface, for example ddl-cc");
-  info->add_option("--set", options->set, "Change an option: --set model.channels=8")
-      ->allow_extra_args(false);
-  info->add_option("--batch", options->batch, "Sequences a step, for the memory plan")->capture_default_str();
-  info->add_flag("--json", options->json, "One JSON record");
-  info->callback([options] { run_info(*options); });
+  Command info =
+      app.add_command("info", "Parameters, FLOPs, caches and memory of a model, without allocating it");
+  info.add_option("--preset", options->preset, "tiny, mini, small or medium").show_default();
+  info.add_option("--residual", options->residual, "Residual interface, for example ddl-cc");
+  info.add_option("--set", options->set, "Change an option: --set model.channels=8").one_value_each();
+  info.add_option("--batch", options->batch, "Sequences a step, for the memory plan").show_default();
+  info.add_flag("--json", options->json, "One JSON record");
+  info.on_run([options] { run_info(*options); });
 }
 
 }  // namespace ddl

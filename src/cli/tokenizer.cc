@@ -1,7 +1,6 @@
 // ddl tokenizer train | encode | decode | info
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -206,46 +205,45 @@ void info_command(const InfoArgs& args) {
 
 }  // namespace
 
-void add_tokenizer_command(CLI::App& app) {
-  CLI::App* tokenizer = app.add_subcommand("tokenizer", "Train, use and look at tokenizers");
-  tokenizer->require_subcommand(1);
+void add_tokenizer_command(Command app) {
+  Command tokenizer = app.add_command("tokenizer", "Train, use and look at tokenizers");
+  tokenizer.require_command();
   const std::string what =
       "A tokenizer: a folder, tokenizer.json, vocab.json + merges.txt, encoder.json + vocab.bpe, *.tiktoken, "
       "or \"bytes\"";
 
   auto train = std::make_shared<TrainArgs>();
-  CLI::App* command = tokenizer->add_subcommand("train", "Train a byte-level BPE tokenizer on text");
+  Command command = tokenizer.add_command("train", "Train a byte-level BPE tokenizer on text");
   command
-      ->add_option("INPUT", train->inputs,
-                   "Files (.txt, .md, .jsonl), folders of them, or - for standard input")
-      ->required();
-  command->add_option("--vocab", train->vocab, "Vocabulary size: 256 bytes, merged tokens, end of text")
-      ->capture_default_str();
-  command->add_option("--out", train->out, "Folder for tokenizer.json")->required();
-  command->add_option("--field", train->field, "Field of a .jsonl row that holds the text")
-      ->capture_default_str();
-  command->add_flag("--json", train->json, "Print a JSON record");
-  command->callback([train] { train_command(*train); });
+      .add_option("INPUT", train->inputs,
+                  "Files (.txt, .md, .jsonl), folders of them, or - for standard input")
+      .required();
+  command.add_option("--vocab", train->vocab, "Vocabulary size: 256 bytes, merged tokens, end of text")
+      .show_default();
+  command.add_option("--out", train->out, "Folder for tokenizer.json").required();
+  command.add_option("--field", train->field, "Field of a .jsonl row that holds the text").show_default();
+  command.add_flag("--json", train->json, "Print a JSON record");
+  command.on_run([train] { train_command(*train); });
 
   auto encode = std::make_shared<EncodeArgs>();
-  command = tokenizer->add_subcommand("encode", "Text to token ids");
-  command->add_option("T", encode->tokenizer, what)->required();
-  command->add_option("TEXT", encode->text, "The text, or - for standard input")->capture_default_str();
-  command->add_flag("--special", encode->special, "Make <|endoftext|> in the text the end-of-text token");
-  command->add_flag("--json", encode->json, "Print a JSON record with the pieces");
-  command->callback([encode] { encode_command(*encode); });
+  command = tokenizer.add_command("encode", "Text to token ids");
+  command.add_option("T", encode->tokenizer, what).required();
+  command.add_option("TEXT", encode->text, "The text, or - for standard input").show_default();
+  command.add_flag("--special", encode->special, "Make <|endoftext|> in the text the end-of-text token");
+  command.add_flag("--json", encode->json, "Print a JSON record with the pieces");
+  command.on_run([encode] { encode_command(*encode); });
 
   auto decode = std::make_shared<DecodeArgs>();
-  command = tokenizer->add_subcommand("decode", "Token ids to text");
-  command->add_option("T", decode->tokenizer, what)->required();
-  command->add_option("IDS", decode->ids, "Token ids, or - (or none) for standard input");
-  command->callback([decode] { decode_command(*decode); });
+  command = tokenizer.add_command("decode", "Token ids to text");
+  command.add_option("T", decode->tokenizer, what).required();
+  command.add_option("IDS", decode->ids, "Token ids, or - (or none) for standard input");
+  command.on_run([decode] { decode_command(*decode); });
 
   auto info = std::make_shared<InfoArgs>();
-  command = tokenizer->add_subcommand("info", "What a tokenizer is");
-  command->add_option("T", info->tokenizer, what)->required();
-  command->add_flag("--json", info->json, "Print a JSON record");
-  command->callback([info] { info_command(*info); });
+  command = tokenizer.add_command("info", "What a tokenizer is");
+  command.add_option("T", info->tokenizer, what).required();
+  command.add_flag("--json", info->json, "Print a JSON record");
+  command.on_run([info] { info_command(*info); });
 }
 
 }  // namespace ddl

@@ -1,5 +1,4 @@
 // ./ddl export and ./ddl import: weights that move between this program and the paper's released code.
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 
@@ -28,8 +27,8 @@ void write_folder(const std::string& folder, const std::vector<TensorToWrite>& t
     generation["bos_token_id"] = tokenizer->end_of_text(),
     generation["eos_token_id"] = tokenizer->end_of_text();
   }
-  write_file_atomic(folder + "/generation_config.json", generation.dump(2) + "\n");
-  write_file_atomic(folder + "/config.json", config.dump(2) + "\n");
+  write_file_atomic(folder + "/generation_config.json", to_text(generation));
+  write_file_atomic(folder + "/config.json", to_text(config));
 }
 
 std::vector<TensorToWrite> own_tensors(Model& model) {
@@ -58,7 +57,7 @@ void export_run(const std::string& run, const std::string& layout, const std::st
 void import_folder(const std::string& folder, const std::string& tokenizer_path, const std::string& out) {
   const Exec ex = default_exec();
   const std::string config_path = folder + "/config.json";
-  const Json json = Json::parse(read_file(config_path), nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_json(read_file(config_path));
   const WeightFolder weights(folder);
   const ModelConfig config = from_reference_config(json, config_path, weights);
   const auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 0, ex);
@@ -82,26 +81,26 @@ struct WeightsCommand {
 
 }  // namespace
 
-void add_export_command(CLI::App& app) {
+void add_export_command(Command app) {
   auto c = std::make_shared<WeightsCommand>();
-  CLI::App* command = app.add_subcommand("export", "A model's weights as a folder for other programs");
-  command->add_option("run", c->from, "A run, a checkpoint, or a folder with config.json and weights")
-      ->required();
-  command->add_option("--layout", c->layout, "reference: the paper's released names; own: this program's")
-      ->check(CLI::IsMember({"reference", "own"}))
-      ->capture_default_str();
-  command->add_option("--out", c->out, "The new folder")->required();
-  command->callback([c] { export_run(c->from, c->layout, c->out); });
+  Command command = app.add_command("export", "A model's weights as a folder for other programs");
+  command.add_option("run", c->from, "A run, a checkpoint, or a folder with config.json and weights")
+      .required();
+  command.add_option("--layout", c->layout, "reference: the paper's released names; own: this program's")
+      .one_of({"reference", "own"})
+      .show_default();
+  command.add_option("--out", c->out, "The new folder").required();
+  command.on_run([c] { export_run(c->from, c->layout, c->out); });
 }
 
-void add_import_command(CLI::App& app) {
+void add_import_command(Command app) {
   auto c = std::make_shared<WeightsCommand>();
-  CLI::App* command = app.add_subcommand("import", "Weights of the paper's released code, for this program");
-  command->add_option("folder", c->from, "config.json and safetensors (one file, or shards with an index)")
-      ->required();
-  command->add_option("--tokenizer", c->tokenizer, "The tokenizer, where the folder has none");
-  command->add_option("--out", c->out, "The new folder")->required();
-  command->callback([c] { import_folder(c->from, c->tokenizer, c->out); });
+  Command command = app.add_command("import", "Weights of the paper's released code, for this program");
+  command.add_option("folder", c->from, "config.json and safetensors (one file, or shards with an index)")
+      .required();
+  command.add_option("--tokenizer", c->tokenizer, "The tokenizer, where the folder has none");
+  command.add_option("--out", c->out, "The new folder").required();
+  command.on_run([c] { import_folder(c->from, c->tokenizer, c->out); });
 }
 
 }  // namespace ddl

@@ -9,10 +9,6 @@ namespace ddl {
 
 Json make_record(const std::string& event) { return Json{{"v", 1}, {"event", event}}; }
 
-std::string to_line(const Json& record) {
-  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 RecordWriter::RecordWriter(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "ae")) {
   if (!file_) throw UserError("{}: cannot be opened for writing ({})", path, std::strerror(errno));
 }

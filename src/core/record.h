@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 
-namespace ddl {
+#include "core/json.h"
 
-using Json = nlohmann::ordered_json;  // keeps the order fields were written in
+namespace ddl {
 
 // {"v":1,"event":"step", ...}
 Json make_record(const std::string& event);
@@ -26,8 +25,5 @@ class RecordWriter {
   std::string path_;
   std::FILE* file_;
 };
-
-// A record's text: full precision; NaN and infinities become null, bytes that are not UTF-8 are replaced.
-std::string to_line(const Json& record);
 
 }  // namespace ddl

@@ -33,8 +33,7 @@ std::string read_small_file(const fs::path& path) {
 std::string configured_end_of_text(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_regular_file(folder / "tokenizer_config.json", error)) return "";
-  const auto config =
-      nlohmann::json::parse(read_small_file(folder / "tokenizer_config.json"), nullptr, false);
+  const auto config = parse_json(read_small_file(folder / "tokenizer_config.json"));
   if (!config.is_object() || !config.contains("eos_token")) return "";
   const auto& token = config["eos_token"];
   if (token.is_string()) return token.get<std::string>();

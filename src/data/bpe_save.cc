@@ -7,9 +7,7 @@
 namespace ddl {
 namespace {
 
-std::string quoted(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string quoted(const std::string& text) { return to_line(Json(text)); }
 
 // Specials are written as they read, all other tokens in the byte alphabet.
 std::vector<std::string> written_names(const BpeVocabulary& vocabulary) {
@@ -36,8 +34,8 @@ std::string tokenizer_json(const BpeVocabulary& vocabulary) {
                      {"special", true}});
   std::string text = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
   text += "  \"added_tokens\": " + to_line(added) + ",\n  \"normalizer\": null,\n";
-  text += "  \"pre_tokenizer\": " + byte_level.dump() + ",\n  \"post_processor\": null,\n";
-  text += "  \"decoder\": " + byte_level.dump() + ",\n";
+  text += "  \"pre_tokenizer\": " + to_line(byte_level) + ",\n  \"post_processor\": null,\n";
+  text += "  \"decoder\": " + to_line(byte_level) + ",\n";
   text += "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n";
   text += "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n";
   text += "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n";
@@ -67,7 +65,7 @@ void BpeTokenizer::save(const std::string& folder) const {
                        {"bos_token", end_of_text},
                        {"eos_token", end_of_text},
                        {"clean_up_tokenization_spaces", false}};
-  write_file_atomic(folder + "/tokenizer_config.json", config.dump(2) + "\n");
+  write_file_atomic(folder + "/tokenizer_config.json", to_text(config));
   write_file_atomic(folder + "/tokenizer.json", tokenizer_json(vocabulary_));  // last: it is what makes one
 }
 

@@ -76,7 +76,7 @@ Json describe_dataset(const Dataset& dataset, const Tokenizer* tokenizer, const 
 
 std::string dataset_screen(const Json& d) {
   const auto text = [](const Json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    return value.is_string() ? value.get<std::string>() : to_line(value);
   };
   std::string screen;
   for (const char* key : {"folder", "form", "tokenizer", "vocab_size", "end_of_text", "fingerprint"})

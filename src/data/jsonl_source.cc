@@ -1,9 +1,9 @@
 #include "data/jsonl_source.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/json_row.h"
 #include "data/text_cut.h"
 
@@ -17,7 +17,7 @@ constexpr std::size_t kMaxLineBytes = std::size_t{1} << 28;
 // The spans of a generated corpus, [[begin, end], ...]. Other corpora use the name for other things: what has
 // another shape is not ours, and is left alone.
 std::optional<std::vector<ByteSpan>> parse_answers(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(text);
   if (!json.is_array()) return std::nullopt;
   std::vector<ByteSpan> spans;
   for (const auto& pair : json) {

@@ -97,10 +97,10 @@ Index Loader::resume(const Json& saved) const {
     if (!saved.contains(key)) throw UserError("loader state: '{}' is missing", key);
     if (key != "step" && saved[key] != value)
       throw UserError("loader state: {} was {} and is {} now; the run cannot go on where it stopped", key,
-                      saved[key].dump(), value.dump());
+                      to_line(saved[key]), to_line(value));
   }
   if (!saved["step"].is_number_integer() || saved["step"].get<Index>() < 0)
-    throw UserError("loader state: step is {}", saved["step"].dump());
+    throw UserError("loader state: step is {}", to_line(saved["step"]));
   return saved["step"].get<Index>();
 }
 

@@ -76,8 +76,7 @@ class Preparation {
       if (val_spool) manifest["val_inputs"] = val.inputs;
     }
     tokenizer_.save(folder.path());
-    write_file_atomic(folder.path() + "/dataset.json",
-                      manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_file_atomic(folder.path() + "/dataset.json", to_text(manifest));
     folder.commit();
     return manifest;
   }

@@ -87,7 +87,7 @@ std::string CheckpointWriter::commit() {
   Json manifest = Json{{"format", "ddl-checkpoint"}, {"version", 1}, {"step", step_}, {"files", files_}};
   {
     FileWriter file(fmt::format("{}/{}", folder_, kManifest));
-    file.write(manifest.dump(2) + "\n");
+    file.write(to_text(manifest));
     file.sync();
   }
   sync_folder(folder_);
@@ -118,7 +118,7 @@ void verify_checkpoint(const std::string& folder) {
   if (!fs::exists(path))
     throw UserError("{}: no {}, so this is not a complete checkpoint", folder, kManifest);
   try {
-    const Json manifest = Json::parse(read_file(path));
+    const Json manifest = parse_json(read_file(path));
     if (manifest.at("format") != "ddl-checkpoint" || manifest.at("version") != 1)
       throw UserError("{}: not a checkpoint of this program, or of a newer version", path);
     for (const auto& [name, entry] : manifest.at("files").items()) {

@@ -113,7 +113,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
                                file.size() - kLengthBytes));
   const auto* text = reinterpret_cast<const char*>(file.data() + kLengthBytes);
   if (length == 0 || *text != '{') refuse(source, "its header does not begin with '{'");
-  const Json root = Json::parse(text, text + length, nullptr, /*allow_exceptions=*/false);
+  const Json root = parse_json({text, static_cast<std::size_t>(length)});
   if (!root.is_object()) refuse(source, "its header is not a JSON object (truncated or damaged)");
 
   SafetensorsHeader header;

@@ -25,7 +25,6 @@ struct Level {
 constexpr Level kLevels[] = {
     {"scalar", HWY_SCALAR | HWY_EMU128, dnnl_cpu_isa_sse41},
 #if HWY_ARCH_X86
-    {"sse4", HWY_SSE4, dnnl_cpu_isa_sse41},
     {"avx2", HWY_AVX2, dnnl_cpu_isa_avx2},
     {"avx512", HWY_AVX3, dnnl_cpu_isa_all},
 #elif HWY_ARCH_ARM

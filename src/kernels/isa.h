@@ -7,7 +7,7 @@
 
 namespace ddl {
 
-// Names of the levels this machine can run, lowest first: "scalar", "sse4", "avx2", "avx512" on x86.
+// Names of the levels this machine can run, lowest first: "scalar", "avx2", "avx512" on x86.
 std::vector<std::string> available_isas();
 
 // The level in use. The first call (or use_isa) settles it: DDL_ISA where set, else the machine's best.

@@ -32,7 +32,7 @@ Json model_config_json(const ModelConfig& config) {
 }
 
 ModelConfig parse_model_config(const std::string& text, const std::string& source_name) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_json(text);
   if (!json.is_object()) throw UserError("{}: not a JSON object (truncated or damaged)", source_name);
   if (!json.contains("ddl") || !json["ddl"].is_object())
     throw UserError("{}: no \"ddl\" object, so it was not written by this program", source_name);
@@ -43,7 +43,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& sourc
   for (const auto& [key, value] : json["ddl"].items()) {
     if (!value.is_primitive() || value.is_null())
       throw UserError("{}: ddl.{} is {}, expected a value", source_name, key, to_line(value).substr(0, 80));
-    toml += fmt::format("\"model\".{} = {}\n", Json(key).dump(), to_line(value));
+    toml += fmt::format("\"model\".{} = {}\n", to_line(Json(key)), to_line(value));
   }
   options.load_text(toml, source_name);
   config.check();

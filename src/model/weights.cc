@@ -8,7 +8,7 @@ namespace {
 
 // The shards that an index names. A name may not lead out of the folder.
 std::set<std::string> shard_names(const std::string& index_path) {
-  const Json json = Json::parse(read_file(index_path), nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_json(read_file(index_path));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     throw UserError("{}: expected a JSON object with \"weight_map\"", index_path);
   std::set<std::string> names;

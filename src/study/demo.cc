@@ -91,7 +91,7 @@ Result read_result(const std::string& run) {
   Result result;
   std::ifstream in(run + "/metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
-    const Json record = Json::parse(line);
+    const Json record = parse_json(line);
     if (record["event"] == "validation") {
       result.loss = record["loss"];
       result.exact_answers = record.value("exact_answers", 0.0);

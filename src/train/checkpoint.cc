@@ -40,11 +40,11 @@ void refuse_others(const SafetensorsFile& file, std::size_t expected) {
 
 FixedFiles fixed_files(const ModelConfig& model, const Dataset& data) {
   FixedFiles files;
-  files["config.json"] = model_config_json(model).dump(2) + "\n";
+  files["config.json"] = to_text(model_config_json(model));
   Json generation{{"max_length", model.context}};
   if (data.end_of_text())
     generation["bos_token_id"] = *data.end_of_text(), generation["eos_token_id"] = *data.end_of_text();
-  files["generation_config.json"] = generation.dump(2) + "\n";
+  files["generation_config.json"] = to_text(generation);
   if (!data.tokenizer_path().empty()) {
     files["tokenizer.json"] = read_file(data.tokenizer_path());
     const std::string config = parent_folder(data.tokenizer_path()) + "/tokenizer_config.json";
@@ -106,14 +106,14 @@ void CheckpointSaver::save(Prune prune) {
   done_ = false;
   if (!config.train.background) {
     report_ = SaveReport{progress.step, "", 0, 0, 0};
-    write({trainer_.model().params().data(), state.mean, state.square, state.average}, json.dump(2) + "\n",
+    write({trainer_.model().params().data(), state.mean, state.square, state.average}, to_text(json),
           progress.step, prune);
     done_ = true;
     return;
   }
   copy_arrays();
   report_ = SaveReport{progress.step, "", now() - start, 0, 0};
-  thread_ = std::thread([this, text = json.dump(2) + "\n", step = progress.step, prune] {
+  thread_ = std::thread([this, text = to_text(json), step = progress.step, prune] {
     try {
       write({params_, mean_, square_, average_}, text, step, prune);
     } catch (...) {
@@ -162,7 +162,7 @@ std::optional<SaveReport> CheckpointSaver::finished() {
 
 Json read_trainer_json(const std::string& folder) {
   const std::string path = folder + "/trainer.json";
-  Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  Json json = parse_json(read_file(path));
   if (!json.is_object() || json.value("format", "") != "ddl-trainer" || json.value("version", 0) != 1)
     throw UserError("{}: damaged, or of a newer version", path);
   return json;

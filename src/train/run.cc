@@ -97,7 +97,7 @@ void Run::open() {
     const std::string stored_toml = read_file(folder_->config());
     load_config(stored_toml);
     changes_ = allowed_changes(load_run_config({"", stored_toml, "", {}}), config_);
-    const Json began = Json::parse(read_file(folder_->identity()), nullptr, /*allow_exceptions=*/false);
+    const Json began = parse_json(read_file(folder_->identity()));
     if (!began.is_object()) throw UserError("{}: damaged", folder_->identity());
     check_identity(began, identity_, out);
     remove_unfinished_checkpoints(folder_->checkpoints());
@@ -112,7 +112,7 @@ void Run::open() {
                                              fixed_files(config_.model, *data_), identity_);
   if (checkpoint_) load_checkpoint(checkpoint_->folder, *trainer_);
   saved_step_ = checkpoint_ ? checkpoint_->step : -1;
-  if (!request_.resume) write_file_atomic(folder_->identity(), identity_.dump(2) + "\n");
+  if (!request_.resume) write_file_atomic(folder_->identity(), to_text(identity_));
   write_file_atomic(folder_->config(), config_.to_toml());
   if (request_.resume) folder_->rewind_metrics(trainer_->progress().step);
   metrics_ = std::make_unique<RecordWriter>(folder_->metrics());

@@ -50,7 +50,7 @@ void RunFolder::rewind_metrics(long step) const {
   std::istringstream lines(read_file(metrics()));
   AtomicFile kept(metrics());
   for (std::string line; std::getline(lines, line);) {
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const Json record = parse_json(line);
     if (!record.is_object()) continue;
     if (record.contains("step") && record["step"].is_number_integer() && record["step"].get<long>() > step)
       continue;

@@ -121,7 +121,7 @@ TEST(Record, OneLineEachAndBadNumbersAreNull) {
   std::string first, second;
   std::getline(in, first);
   std::getline(in, second);
-  EXPECT_EQ(Json::parse(first)["loss"], nullptr);
+  EXPECT_EQ(parse_json(first)["loss"], nullptr);
   EXPECT_EQ(second, "{\"v\":1,\"event\":\"end\"}");
   std::filesystem::remove(path);
   EXPECT_THROW(RecordWriter("/nonexistent/folder/x.jsonl"), UserError);

@@ -197,7 +197,7 @@ TEST(Loader, StateIsAFewIntegersAndRefusesOtherData) {
   const TestFolder folder;
   const TokenStream stream = counting_stream(folder, 5000);
   const Loader loader(stream, std::nullopt, options_of(4, 32));
-  const Json state = Json::parse(to_line(loader.state(123)));
+  const Json state = parse_json(to_line(loader.state(123)));
   EXPECT_EQ(loader.resume(state), 123);
   Json other = state;
   other["seed"] = 9;

@@ -1,6 +1,5 @@
 // GPT-2's own vocabulary, against ids published for it.
-#include <nlohmann/json.hpp>
-
+#include "core/json.h"
 #include "data/bpe.h"
 #include "data/bpe_parse.h"
 #include "tokenizer_testing.h"
@@ -22,7 +21,7 @@ void expect_golden(const Tokenizer& tokenizer) {
   std::ifstream file(shared_data("gpt2-golden/cases.jsonl"));
   int cases = 0;
   for (std::string line; std::getline(file, line); ++cases) {
-    const auto row = nlohmann::json::parse(line);
+    const auto row = parse_json(line);
     const auto text = row["text"].get<std::string>();
     const auto ids = row["ids"].get<std::vector<TokenId>>();
     EXPECT_EQ(encode(tokenizer, text), ids) << line;

@@ -31,13 +31,13 @@ std::vector<float> logits(Model& model) {
 
 void write(const TestFolder& folder, const ReferenceModel& reference) {
   write_safetensors(folder / "model.safetensors", reference.tensors, {});
-  write_file_atomic(folder / "config.json", reference.config.dump());
+  write_file_atomic(folder / "config.json", to_line(reference.config));
 }
 
 std::unique_ptr<Model> import_from(const std::string& folder) {
   const WeightFolder weights(folder);
   const std::string path = folder + "/config.json";
-  const ModelConfig config = from_reference_config(Json::parse(read_file(path)), path, weights);
+  const ModelConfig config = from_reference_config(parse_json(read_file(path)), path, weights);
   auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 9, Exec{});
   load_reference_weights(*model, weights, Exec{});
   return model;
@@ -142,12 +142,12 @@ TEST(ReferenceLayout, ReadsShardsAndATiedHead) {
     write_safetensors(folder / name, part, {});
     for (const TensorToWrite& t : part) index["weight_map"][t.name] = name;
   }
-  folder.write("config.json", r.config.dump());
-  folder.write("model.safetensors.index.json", index.dump());
+  folder.write("config.json", to_line(r.config));
+  folder.write("model.safetensors.index.json", to_line(index));
   EXPECT_EQ(logits(*import_from(folder.path())), logits(*model));
 
   index["weight_map"]["ln_f.weight"] = "../elsewhere.safetensors";
-  folder.write("model.safetensors.index.json", index.dump());
+  folder.write("model.safetensors.index.json", to_line(index));
   EXPECT_TRUE(contains(message_of<UserError>([&] { import_from(folder.path()); }), "ln_f.weight"));
 }
 

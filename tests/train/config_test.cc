@@ -108,15 +108,15 @@ TEST(ConfigJson, RestoresTheModelAndRefusesContradictions) {
   ModelConfig c = preset("mini");
   c.residual = "wo-tc", c.channels = 3, c.value = "biased", c.beta_init = 0.75;
   const Json json = model_config_json(c);
-  const ModelConfig again = parse_model_config(json.dump(), "config.json");
-  EXPECT_EQ(model_config_json(again).dump(), json.dump());
+  const ModelConfig again = parse_model_config(to_line(json), "config.json");
+  EXPECT_EQ(to_line(model_config_json(again)), to_line(json));
   EXPECT_EQ(again.residual, "wo-tc");
   EXPECT_EQ(again.beta_init, 0.75);
   EXPECT_EQ(json["hidden_size"], 320);
   const auto refused = [&](auto&& change) {
     Json changed = json;
     change(changed);
-    return message_of<UserError>([&] { parse_model_config(changed.dump(), "config.json"); });
+    return message_of<UserError>([&] { parse_model_config(to_line(changed), "config.json"); });
   };
   EXPECT_TRUE(contains(refused([](Json& j) { j["hidden_size"] = 64; }), "hidden_size is 64"));
   EXPECT_TRUE(contains(refused([](Json& j) { j["ddl"]["layers"] = "many"; }), "model.layers"));

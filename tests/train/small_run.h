@@ -71,7 +71,7 @@ inline std::vector<Json> records(const std::string& run_folder, const std::strin
   std::vector<Json> found;
   std::istringstream lines(contents_of(run_folder + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);)
-    if (Json record = Json::parse(line); record.at("event") == event) found.push_back(std::move(record));
+    if (Json record = parse_json(line); record.at("event") == event) found.push_back(std::move(record));
   return found;
 }
 

@@ -1,0 +1,106 @@
+#include "cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "core/error.h"
+#include "core/options.h"
+
+namespace ddl {
+
+Option Option::required() { return Option(option_->required()); }
+Option Option::show_default() { return Option(option_->capture_default_str()); }
+Option Option::one_of(const std::vector<std::string>& values) {
+  return Option(option_->check(CLI::IsMember(values)));
+}
+Option Option::non_negative() { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::excludes(Option other) { return Option(option_->excludes(other.option_)); }
+Option Option::separated_by(char delimiter) { return Option(option_->delimiter(delimiter)); }
+Option Option::one_value_each() { return Option(option_->allow_extra_args(false)); }
+bool Option::given() const { return option_->count() > 0; }
+
+Command Command::add_command(const std::string& name, const std::string& help) {
+  return Command(app_->add_subcommand(name, help));
+}
+void Command::require_command() { app_->require_subcommand(1); }
+
+Option Command::add_option(const std::string& name, std::string& variable, const std::string& help) {
+  return Option(app_->add_option(name, variable, help));
+}
+Option Command::add_option(const std::string& name, Index& variable, const std::string& help) {
+  return Option(app_->add_option(name, variable, help));
+}
+Option Command::add_option(const std::string& name, int& variable, const std::string& help) {
+  return Option(app_->add_option(name, variable, help));
+}
+Option Command::add_option(const std::string& name, std::uint64_t& variable, const std::string& help) {
+  return Option(app_->add_option(name, variable, help));
+}
+Option Command::add_option(const std::string& name, float& variable, const std::string& help) {
+  return Option(app_->add_option(name, variable, help));
+}
+Option Command::add_option(const std::string& name, double& variable, const std::string& help) {
+  return Option(app_->add_option(name, variable, help));
+}
+Option Command::add_option(const std::string& name, std::vector<std::string>& variable,
+                           const std::string& help) {
+  return Option(app_->add_option(name, variable, help));
+}
+Option Command::add_option(const std::string& name, std::vector<Index>& variable, const std::string& help) {
+  return Option(app_->add_option(name, variable, help));
+}
+Option Command::add_flag(const std::string& name, bool& variable, const std::string& help) {
+  return Option(app_->add_flag(name, variable, help));
+}
+void Command::on_run(std::function<void()> run) { app_->callback(std::move(run)); }
+
+namespace {
+
+// CLI11 only says that some command is missing; names the word that is none, and the command it is closest
+// to. Follows the commands that were given: ./ddl data prepar is a misspelt command of data.
+std::string explain(const CLI::App& program, const CLI::ParseError& error, int argc, char** argv) {
+  const CLI::App* command = &program;
+  for (int i = 1; i < argc; ++i) {
+    std::vector<std::string> names;
+    const CLI::App* next = nullptr;
+    for (const CLI::App* sub : command->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(sub->get_name());
+      if (sub->get_name() == argv[i]) next = sub;
+    }
+    if (names.empty() || argv[i][0] == '-') break;
+    if (!next)
+      return fmt::format("unknown command '{}'; did you mean '{}'?", argv[i], nearest(argv[i], names));
+    command = next;
+  }
+  return error.what();
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv, const std::string& about, void (*add_commands)(Command)) {
+  CLI::App program{about};
+  program.name("ddl");
+  program.require_subcommand(1);
+  add_commands(Command(&program));
+  try {
+    program.parse(argc, argv);
+    return 0;
+  } catch (const CLI::CallForHelp& help) {
+    return program.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "ddl: %s\nTry './ddl --help', or './ddl COMMAND --help'.\n",
+                 explain(program, error, argc, argv).c_str());
+    return 2;
+  } catch (const ExitWithCode& exit) {
+    return exit.code;
+  } catch (const UserError& error) {
+    std::fprintf(stderr, "ddl: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddl: unexpected error: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace ddl

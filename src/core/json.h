@@ -1,0 +1,22 @@
+// JSON values. Reading and writing text is compiled once, in json.cc: the parser and the serializer are the
+// costliest templates of the build.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace ddl {
+
+using Json = nlohmann::ordered_json;  // keeps the order fields were written in
+
+// The value of a text; where it is not JSON, one that is_discarded(), and so neither an object nor anything
+// else.
+Json parse_json(std::string_view text);
+
+// Full precision; NaN and infinities become null, bytes that are not UTF-8 are replaced. to_line: without
+// line breaks; to_text: indented, with a line break at the end, for files people read.
+std::string to_line(const Json& json);
+std::string to_text(const Json& json);
+
+}  // namespace ddl
