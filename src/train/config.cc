@@ -102,25 +102,35 @@ void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
 std::string config_screen(const RunConfig& config) {
   RunConfig copy = config;
   const Options options = copy.options();
-  constexpr std::size_t kColumns = 3;
+  constexpr std::size_t kColumns = 3, kColumnWidth = 31;
   std::string text, group;
-  std::vector<std::string> cells;
+  std::vector<std::string> cells, wide;  // what does not fit into a column has a line of its own
+  const auto add_line = [&](std::string cells_of_line) {
+    const std::string line = fmt::format("  {:<11}{}", group, cells_of_line);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    group.clear();  // the name stands in the first line only
+  };
   const auto flush = [&] {
+    for (const std::string& cell : wide) add_line(cell);
     const std::size_t rows = (cells.size() + kColumns - 1) / kColumns;
     for (std::size_t row = 0; row < rows; ++row) {
-      std::string line = fmt::format("  {:<11}", row == 0 ? group : "");
-      for (std::size_t at = row; at < cells.size(); at += rows) line += fmt::format("{:<31}", cells[at]);
-      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+      std::string line;
+      for (std::size_t at = row; at < cells.size(); at += rows)
+        line += fmt::format("{:<{}}", cells[at], kColumnWidth);
+      add_line(line);
     }
     cells.clear();
+    wide.clear();
   };
+  std::string current;
   for (const auto& option : options.list()) {
     const std::size_t dot = option.key().find('.');
     const std::string name = option.key().substr(0, std::min(dot, option.key().size()));
-    if (name != group) flush(), group = name;
-    cells.push_back(dot == std::string::npos
-                        ? option.value()
-                        : fmt::format("{:<17} {}", option.key().substr(dot + 1), option.value()));
+    if (name != current) flush(), group = current = name;
+    const std::string cell = dot == std::string::npos
+                                 ? option.value()
+                                 : fmt::format("{:<17} {}", option.key().substr(dot + 1), option.value());
+    (cell.size() < kColumnWidth ? cells : wide).push_back(cell);
   }
   flush();
   return text;

@@ -259,7 +259,8 @@ RunOutcome Run::train() {
   }
   const double seconds = now() - start - trainer_->validation_seconds();
   const double overhead = 1 - (trainer_->compute_seconds() - compute_before) / seconds;
-  const int signal = signals_.received();
+  // A signal during the last step comes too late to stop anything: the run is done.
+  const int signal = progress.step < c.steps ? signals_.received() : 0;
   if (signal == 0) validate();
   save();
   saver_->wait();

@@ -117,6 +117,40 @@ TEST(Kill, InterruptSavesAndSaysSo) {
   }
 }
 
+// During the validation after the last step there is nothing left to stop: the run is done, and says so.
+TEST(Kill, InterruptAfterTheLastStepIsTooLate) {
+  const TestFolder folder;
+  const std::string data = make_data(folder, "data", 4000), out = folder / "run";
+  Program program(arguments(data, out, false, {"train.steps=2", "eval.every=1", "eval.windows=2000"}));
+  while (program.running() &&
+         (!std::filesystem::exists(out + "/metrics.jsonl") || records(out, "step").size() < 2))
+    std::this_thread::sleep_for(1ms);
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(records(out, "done").size(), 1u);
+  EXPECT_EQ(records(out, "validation").size(), 2u);
+}
+
+// A step of 500 micro-batches takes a second or more; the second signal comes long before it ends.
+TEST(Kill, SecondInterruptStopsAtOnceAndLosesNothingSaved) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  ASSERT_EQ(Program(arguments(data, out, false, {"train.steps=1", "train.accumulate=500"})).wait(), 0);
+  const std::string weights = out + "/checkpoints/step-00000001/model.safetensors";
+  const std::string before = contents_of(weights);
+
+  Program program({"--out", out, "--resume", "--set", "train.steps=1000"});
+  while (program.running() && records(out, "resume").empty()) std::this_thread::sleep_for(1ms);
+  program.signal(SIGINT);
+  std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(program.running());  // the first signal waits for the step
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait(), 130);
+  EXPECT_TRUE(records(out, "stopped").empty());  // which the end of the step would have written
+  EXPECT_EQ(latest_valid_checkpoint(out + "/checkpoints")->step, 1);
+  EXPECT_EQ(contents_of(weights), before);
+}
+
 TEST(Kill, ErrorsEndWithTwoAndLeaveNoFolder) {
   const TestFolder folder;
   EXPECT_EQ(Program({"--data", folder / "absent", "--out", folder / "run"}).wait(), 2);
