@@ -1,12 +1,12 @@
 #include "bench/decode_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
 
 #include "bench/measure.h"
+#include "core/clock.h"
 #include "core/profiler.h"
 #include "core/rng.h"
 #include "infer/decoder.h"
@@ -16,10 +16,6 @@ namespace {
 
 constexpr Index kPast = 64;   // tokens each sequence has when its steps are timed
 constexpr Index kSteps = 12;  // timed one by one; the best counts
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // A model under test with its best times so far.
 struct Subject {

@@ -1,19 +1,15 @@
 #include "bench/measure.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 
+#include "core/clock.h"
 #include "kernels/adamw.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 
 namespace ddl {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 template <class T>
 double gemm_gflops(const Exec& ex) {

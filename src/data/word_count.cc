@@ -7,7 +7,7 @@
 namespace ddl {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;   // work for one thread, some milliseconds
+constexpr std::size_t kCountBytes = std::size_t{1} << 20;   // work for one thread, some milliseconds
 constexpr std::size_t kBatchBytes = std::size_t{32} << 20;  // text held before it is counted
 
 }  // namespace
@@ -16,9 +16,9 @@ void WordCounter::add(std::string_view document) {
   ++documents_;
   bytes_ += document.size();
   while (!document.empty()) {
-    if (pieces_.empty() || pieces_.back().text.size() >= kPieceBytes) pieces_.emplace_back();
+    if (pieces_.empty() || pieces_.back().text.size() >= kCountBytes) pieces_.emplace_back();
     Piece& piece = pieces_.back();
-    const std::size_t room = kPieceBytes - piece.text.size();
+    const std::size_t room = kCountBytes - piece.text.size();
     const std::size_t cut = document.size() <= room ? document.size() : safe_cut(document, room);
     piece.text += document.substr(0, cut);
     piece.ends.push_back(piece.text.size());

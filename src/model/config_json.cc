@@ -5,7 +5,7 @@
 namespace ddl {
 namespace {
 
-constexpr const char* kModelType = "deep-delta";
+constexpr const char* kOwnModelType = "deep-delta";
 
 Json common_keys(const ModelConfig& c) {
   return Json{{"vocab_size", c.vocab},
@@ -23,7 +23,7 @@ Json model_config_json(const ModelConfig& config) {
   ModelConfig copy = config;
   Options options;
   copy.describe(options);
-  Json json{{"model_type", kModelType}, {"architectures", {"DeepDeltaForCausalLM"}}};
+  Json json{{"model_type", kOwnModelType}, {"architectures", {"DeepDeltaForCausalLM"}}};
   json.update(common_keys(config));
   json["tie_word_embeddings"] = true;
   json["torch_dtype"] = "float32";

@@ -9,9 +9,9 @@
 namespace ddl {
 namespace {
 
-constexpr const char* kModelType = "nanogpt-pro";
+constexpr const char* kReferenceModelType = "nanogpt-pro";
 constexpr const char* kEmbeddingConv = "input_embed.conv.weight";
-constexpr double kValueScale = 4.0;
+constexpr double kReferenceValueScale = 4.0;
 
 bool is_compressor(const std::string& name) {
   return name.ends_with("compress.weight") || name == "readout.weight";
@@ -75,7 +75,7 @@ void refuse_inexpressible(const ModelConfig& c, const ParamTable& table) {
 }
 
 Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index kc) {
-  Json j{{"model_type", kModelType},
+  Json j{{"model_type", kReferenceModelType},
          {"vocab_size", c.vocab},
          {"num_hidden_layers", c.layers},
          {"num_attention_heads", c.heads},
@@ -95,7 +95,7 @@ Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index 
             {"ddl_beta_hidden_size", c.gate_hidden},
             {"ddl_beta_init", c.beta_init},
             {"ddl_v_sigmoid", true},
-            {"ddl_v_sigmoid_scale", kValueScale},
+            {"ddl_v_sigmoid_scale", kReferenceValueScale},
             {"ddl_v_constant", false},
             {"ddl_v_constant_value", 2.0}});
   if (kc > 0)
@@ -144,8 +144,8 @@ ReferenceModel to_reference(Model& model) {
 }
 
 ModelConfig from_reference_config(const Json& json, const std::string& source, const WeightFolder& weights) {
-  if (!json.is_object() || json.value("model_type", Json()) != kModelType)
-    throw UserError("{}: expected \"model_type\": \"{}\"", source, kModelType);
+  if (!json.is_object() || json.value("model_type", Json()) != kReferenceModelType)
+    throw UserError("{}: expected \"model_type\": \"{}\"", source, kReferenceModelType);
   const auto integer = [&](const char* key) {
     if (!json.contains(key) || !json[key].is_number_integer() || json[key].get<Index>() < 1)
       throw UserError("{}: {} is {}, expected a whole number from 1", source, key,
@@ -214,7 +214,8 @@ ModelConfig from_reference_config(const Json& json, const std::string& source, c
   if (!flag("ddl_v_sigmoid", true))
     refuse("ddl_v_sigmoid is false (a linear value of the un-normalised input)");
   if (flag("ddl_v_constant", false)) refuse("ddl_v_constant is true");
-  if (number("ddl_v_sigmoid_scale", kValueScale) != kValueScale) refuse("ddl_v_sigmoid_scale is not 4");
+  if (number("ddl_v_sigmoid_scale", kReferenceValueScale) != kReferenceValueScale)
+    refuse("ddl_v_sigmoid_scale is not 4");
   c.k_eps = number("ddl_k_eps", c.k_eps), c.beta_init = number("ddl_beta_init", c.beta_init);
   c.check();
   return c;

@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "core/clock.h"
 #include "core/record.h"
 #include "data/bpe_train.h"
 #include "data/dataset.h"
@@ -26,10 +26,6 @@ namespace {
 constexpr Index kStories = 12000;   // more than two minutes of training get through
 constexpr Index kVocabulary = 512;  // the stories use a few hundred words
 const char* const kRules[] = {"baseline", "ddl-cc"};
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void say(const std::string& line) {
   std::puts(line.c_str());

@@ -4,20 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <set>
 
+#include "core/clock.h"
 #include "io/checkpoint.h"
 #include "model/config_json.h"
 
 namespace ddl {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void add_arrays(std::vector<TensorToWrite>& tensors, const ParamTable& table, const float* array,
                 const std::string& prefix) {

@@ -2,18 +2,14 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace ddl {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 constexpr double kLiveSeconds = 0.1;  // between redraws
 

@@ -1,11 +1,11 @@
 #include "train/run.h"
 
-#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "core/clock.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "kernels/isa.h"
@@ -19,10 +19,6 @@ namespace ddl {
 namespace {
 
 namespace fs = std::filesystem;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string default_out(const RunRequest& request) {
   return "runs/" + (request.config_file.empty() ? std::string("default")

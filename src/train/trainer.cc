@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "core/clock.h"
 #include "model/gemm_floor.h"
 #include "train/batch_view.h"
 #include "train/gate_stats.h"
@@ -13,10 +13,6 @@
 
 namespace ddl {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Json validated_json(const std::optional<Progress::Validated>& v) {
   return v ? Json{{"step", v->step}, {"loss", v->loss}} : Json(nullptr);

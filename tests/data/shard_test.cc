@@ -11,7 +11,7 @@
 namespace ddl {
 namespace {
 
-const Exec kExec{.threads = 2};
+const Exec kTwoThreads{.threads = 2};
 
 std::vector<TokenId> ramp(Index count, TokenId modulus) {
   std::vector<TokenId> tokens;
@@ -111,7 +111,7 @@ TEST(Shard, FindsTheFirstTokenOutOfRange) {
         EXPECT_EQ(found->position, at);
         EXPECT_EQ(found->token, bad[at]);
       }
-      EXPECT_FALSE(shard.find_out_of_range(5001, kExec).has_value());
+      EXPECT_FALSE(shard.find_out_of_range(5001, kTwoThreads).has_value());
     }
   }
 }
@@ -169,7 +169,7 @@ TEST(Dataset, OpensTheFormsPeopleHave) {
   write_shard(folder / "llmc/fineweb_train_000002.bin", {3, 4});
   write_shard(folder / "llmc/fineweb_train_000001.bin", {50256, 2});
   write_shard(folder / "llmc/fineweb_val_000000.bin", {50256, 9});
-  const Dataset llmc = Dataset::open(folder / "llmc", kExec);
+  const Dataset llmc = Dataset::open(folder / "llmc", kTwoThreads);
   EXPECT_EQ(llmc.form(), "llm.c");
   std::vector<TokenId> tokens(4);
   llmc.train().read(0, 4, tokens.data());
@@ -179,13 +179,14 @@ TEST(Dataset, OpensTheFormsPeopleHave) {
   EXPECT_EQ(llmc.vocab_size(), 0);
 
   folder.write("nano/train.bin", bare({5, 6, 7}));
-  const Dataset nano = Dataset::open(folder / "nano", kExec);
+  const Dataset nano = Dataset::open(folder / "nano", kTwoThreads);
   EXPECT_EQ(nano.form(), "nanogpt");
   EXPECT_EQ(nano.train().tokens(), 3);
   EXPECT_EQ(nano.val().tokens(), 0);
   EXPECT_FALSE(nano.end_of_text().has_value());
   folder.write("nano/train.bin", "odd");
-  EXPECT_TRUE(contains(message_of<UserError>([&] { Dataset::open(folder / "nano", kExec); }), "3 bytes"));
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { Dataset::open(folder / "nano", kTwoThreads); }), "3 bytes"));
 }
 
 TEST(Dataset, ChecksTokensAgainstAVocabulary) {
@@ -195,16 +196,16 @@ TEST(Dataset, ChecksTokensAgainstAVocabulary) {
   auto bad = ramp(1000, 500);
   bad[777] = 600;
   write_shard(folder / "d/x_val_1.bin", bad);
-  const Dataset dataset = Dataset::open(folder / "d", kExec);
-  const std::string why = message_of<UserError>([&] { dataset.check_vocab(500, kExec); });
+  const Dataset dataset = Dataset::open(folder / "d", kTwoThreads);
+  const std::string why = message_of<UserError>([&] { dataset.check_vocab(500, kTwoThreads); });
   EXPECT_TRUE(contains(why, "x_val_1.bin: token 600 at position 777")) << why;
-  dataset.check_vocab(601, kExec);
+  dataset.check_vocab(601, kTwoThreads);
 }
 
 TEST(Dataset, FingerprintFollowsTheData) {
   const TestFolder folder;
   std::filesystem::create_directory(folder / "d");
-  const auto print = [&] { return Dataset::open(folder / "d", kExec).fingerprint(); };
+  const auto print = [&] { return Dataset::open(folder / "d", kTwoThreads).fingerprint(); };
   auto tokens = ramp(1000, 500);
   write_shard(folder / "d/x_train_1.bin", tokens);
   const std::string first = print();
@@ -221,24 +222,26 @@ TEST(Dataset, FingerprintFollowsTheData) {
 
 TEST(Dataset, WhatIsNotOneIsNamed) {
   const TestFolder folder;
-  EXPECT_TRUE(
-      contains(message_of<UserError>([&] { Dataset::open(folder / "absent", kExec); }), "data prepare"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { Dataset::open(folder / "absent", kTwoThreads); }),
+                       "data prepare"));
   folder.write("d/other.txt", "x");
   EXPECT_TRUE(
-      contains(message_of<UserError>([&] { Dataset::open(folder / "d", kExec); }), "no dataset here"));
+      contains(message_of<UserError>([&] { Dataset::open(folder / "d", kTwoThreads); }), "no dataset here"));
   for (const char* json : {"{", "[]", "{}", "{\"format\":\"ddl-dataset\",\"version\":1}",
                            "{\"format\":\"ddl-dataset\",\"version\":2}"}) {
     folder.write("d/dataset.json", json);
-    EXPECT_TRUE(contains(message_of<UserError>([&] { Dataset::open(folder / "d", kExec); }), "dataset.json"))
+    EXPECT_TRUE(
+        contains(message_of<UserError>([&] { Dataset::open(folder / "d", kTwoThreads); }), "dataset.json"))
         << json;
   }
   folder.write("d/dataset.json", R"({"format":"ddl-dataset","version":1,"vocab_size":10,"end_of_text":3,
     "train":{"shards":[{"file":"../x.bin","tokens":1}]},"val":{"shards":[]}})");
   EXPECT_TRUE(
-      contains(message_of<UserError>([&] { Dataset::open(folder / "d", kExec); }), "plain file name"));
+      contains(message_of<UserError>([&] { Dataset::open(folder / "d", kTwoThreads); }), "plain file name"));
   folder.write("e/x_train_1.bin", "");
   folder.write(std::string("e/") + kIncompleteMarker, "");
-  EXPECT_TRUE(contains(message_of<UserError>([&] { Dataset::open(folder / "e", kExec); }), "interrupted"));
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { Dataset::open(folder / "e", kTwoThreads); }), "interrupted"));
 }
 
 }  // namespace
