@@ -136,10 +136,15 @@ void print_sample(const std::string& run, const Exec& ex) {
 
 }  // namespace
 
-void run_demo(const DemoOptions& options, const Exec& ex) {
+void run_demo(const DemoOptions& asked, const Exec& ex) {
+  namespace fs = std::filesystem;
+  DemoOptions options = asked;
+  if (options.out.empty()) {
+    options.out = "demo";
+    for (int i = 2; fs::exists(options.out); ++i) options.out = fmt::format("demo-{}", i);
+  }
   if (!(options.minutes > 0 && options.minutes <= 1440))
     throw UserError("--minutes is {}, expected more than 0 and at most 1440", options.minutes);
-  namespace fs = std::filesystem;
   for (const char* rule : kRules)
     if (fs::exists(options.out + "/" + rule))
       throw UserError("{}/{} is there already; remove it, or choose another folder with --out", options.out,
@@ -167,7 +172,7 @@ void run_demo(const DemoOptions& options, const Exec& ex) {
     request.data = data;
     request.out = run;
     request.sets = settings(kRules[i], steps);
-    request.style = Console::Style::kSilent;
+    request.style = ::isatty(STDOUT_FILENO) ? Console::Style::kLineOnly : Console::Style::kSilent;
     const RunOutcome outcome = run_training(request, signals, ex);
     if (outcome.signal) {
       say(fmt::format("stopped; what was trained so far is in {}", run));

@@ -9,7 +9,7 @@ namespace ddl {
 
 struct DemoOptions {
   double minutes = 2;
-  std::string out = "demo";
+  std::string out;  // empty: demo, or demo-2, demo-3, ... where that is there already
   std::uint64_t seed = 1;
 };
 

@@ -39,7 +39,7 @@ Console::Console(Style style, double plain_seconds, long total_steps)
     : style_(style), plain_seconds_(plain_seconds), total_steps_(total_steps) {}
 
 Console::~Console() {
-  if (live_line_) std::fputs("\n", stdout), std::fflush(stdout);
+  if (live_line_) std::fputs(style_ == Style::kLineOnly ? "\r\033[K" : "\n", stdout), std::fflush(stdout);
 }
 
 void Console::line(const std::string& text) {
@@ -57,7 +57,7 @@ void Console::step(const Json& r) {
   const long step = r.at("step").get<long>();
   const double seconds = r.at("step_s").get<double>();
   step_seconds_ = step_seconds_ == 0 ? seconds : 0.95 * step_seconds_ + 0.05 * seconds;
-  const bool due = now() - last_shown_ >= (style_ == Style::kLive ? kLiveSeconds : plain_seconds_);
+  const bool due = now() - last_shown_ >= (style_ == Style::kPlain ? plain_seconds_ : kLiveSeconds);
   if (!due && step != total_steps_ && !r.contains("skipped")) return;
   last_shown_ = now();
   const auto number = [&](const char* key, const char* format) {
@@ -88,6 +88,7 @@ void Console::show(const Json& r) {
   }
   const std::string event = r.at("event");
   if (event == "step") return step(r);
+  if (style_ == Style::kLineOnly) return;
   if (event == "validation") {
     const bool finite = r.at("loss").is_number();
     std::string text =

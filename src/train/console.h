@@ -10,7 +10,8 @@ namespace ddl {
 
 class Console {
  public:
-  enum class Style { kLive, kPlain, kJson, kSilent };
+  // kLineOnly: a live line and nothing else, gone at the end.
+  enum class Style { kLive, kPlain, kJson, kSilent, kLineOnly };
   static Style style_for(bool json);  // kLive where standard output is a terminal
 
   // Plain lines come at most every `plain_seconds`; the first and the last step always have one.
