@@ -99,6 +99,23 @@ TEST_F(RunTasks, LimitTakesTheFirstDocuments) {
   EXPECT_EQ(run().results.at(0).documents, 10);
 }
 
+// LAMBADA's examples come from the split that is evaluated, all of it, whatever is asked of it.
+TEST_F(RunTasks, LimitLeavesTheExamplesAsTheyWere) {
+  std::string rows;
+  for (int i = 0; i < 40; ++i) rows += fmt::format("{{\"text\":\"text number {}\"}}\n", i);
+  folder_.write("lambada_openai/test.jsonl", rows);
+  request_.tasks = find_tasks({"lambada_openai"}, {});
+  request_.shots = 1;
+  request_.samples = folder_ / "all.jsonl";
+  run();
+  request_.samples = folder_ / "first.jsonl";
+  request_.limit = 5;
+  run();
+  const std::string all = contents_of(folder_ / "all.jsonl"), first = contents_of(request_.samples);
+  EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 5);
+  EXPECT_EQ(all.substr(0, first.size()), first);
+}
+
 TEST_F(RunTasks, DataHashIsOfTheQuestionsNotOfTheFile) {
   const std::string hash = run().results.at(0).data_hash,
                     rows = contents_of(folder_ / "piqa/validation.jsonl");
