@@ -1,12 +1,12 @@
-// Built in place of parquet_arrow.cc where Apache Arrow's C++ libraries were not found.
+// Built in place of the readers through Apache Arrow where its C++ libraries were not found.
 #include "core/error.h"
 #include "data/document_source.h"
+#include "data/parquet_rows.h"
 
 namespace ddl {
+namespace {
 
-bool parquet_is_built_in() { return false; }
-
-std::unique_ptr<DocumentSource> open_parquet_source(const std::string& path, const CorpusOptions&, BadRows&) {
+[[noreturn]] void refuse(const std::string& path) {
   throw UserError(
       "{}: this program was built without Parquet. Either install Apache Arrow's C++ libraries (packages "
       "libarrow-dev and libparquet-dev from https://arrow.apache.org/install/) and build again; or "
@@ -15,5 +15,15 @@ std::unique_ptr<DocumentSource> open_parquet_source(const std::string& path, con
       "JSON Lines.",
       path);
 }
+
+}  // namespace
+
+bool parquet_is_built_in() { return false; }
+
+std::unique_ptr<DocumentSource> open_parquet_source(const std::string& path, const CorpusOptions&, BadRows&) {
+  refuse(path);
+}
+
+void read_parquet_rows(const std::string& path, FunctionRef<void(Json&)>) { refuse(path); }
 
 }  // namespace ddl

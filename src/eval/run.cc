@@ -1,0 +1,215 @@
+#include "eval/run.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "core/options.h"
+#include "data/progress.h"
+#include "eval/metrics.h"
+#include "eval/question.h"
+#include "eval/samples.h"
+#include "eval/task_rows.h"
+#include "io/sha256.h"
+
+namespace ddl {
+namespace {
+
+struct PreparedTask {
+  const Task* task;
+  std::vector<Question> questions;
+  Index documents_in_split = 0;
+};
+
+PreparedTask prepare(const Task& task, const EvalRequest& request) {
+  PreparedTask prepared{&task, {}, 0};
+  const std::vector<TaskDocument> split = read_split(task, request.data, task.eval_split());
+  prepared.documents_in_split = std::ssize(split);
+  std::span<const TaskDocument> documents(split);
+  if (request.limit > 0) documents = documents.first(std::min<std::size_t>(request.limit, documents.size()));
+
+  std::vector<TaskDocument> other_split;
+  std::span<const TaskDocument> pool(split);
+  if (request.shots > 0 && task.shot_split() != task.eval_split())
+    pool = other_split = read_split(task, request.data, task.shot_split());
+  const auto shown = draw_shots(task, documents, pool, request.shots);
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    std::string examples;
+    for (const Index example : shown[i])
+      examples += example_text(task, pool[static_cast<std::size_t>(example)]);
+    prepared.questions.push_back(make_question(task, documents[i], examples));
+  }
+  return prepared;
+}
+
+// Tells how many documents of a task are done, how fast, and how long the rest will take.
+class DocumentProgress {
+ public:
+  DocumentProgress(std::string task, Index total, std::FILE* stream)
+      : task_(std::move(task)), total_(total), line_(stream) {}
+  void skip(Index documents) { skipped_ += documents; }  // scored in an earlier evaluation
+  void update(double scored) {
+    if (!line_.due()) return;
+    const double rate = scored / line_.seconds(), done = scored + static_cast<double>(skipped_);
+    const double left = rate > 0 ? (static_cast<double>(total_) - done) / rate : 0;
+    line_.show(fmt::format("{}: {:.0f} of {} documents, {:.1f} documents/s, {} left", task_, done, total_,
+                           rate, format_seconds(left)));
+  }
+
+ private:
+  std::string task_;
+  Index total_, skipped_ = 0;
+  ProgressLine line_;
+};
+
+class TaskRun {
+ public:
+  TaskRun(const PreparedTask& prepared, const EvalRequest& request, const Tokenizer& tokenizer,
+          const ScoreFunction& score, SampleFile* samples)
+      : task_(*prepared.task),
+        questions_(prepared.questions),
+        request_(request),
+        tokenizer_(tokenizer),
+        score_(score),
+        samples_(samples),
+        values_(task_.metrics.size(), std::vector<double>(questions_.size())),
+        progress_(task_.name, std::ssize(questions_), request.progress) {}
+
+  void run() {
+    for (Index i = 0; i < std::ssize(questions_); ++i) {
+      const Question& question = questions_[static_cast<std::size_t>(i)];
+      if (const auto* scores = samples_ ? samples_->find(task_.name, i, question) : nullptr) {
+        progress_.skip(1);
+        finish(i, *scores);
+        continue;
+      }
+      for (ScoreRequest& r : encode_question(question, tokenizer_)) {
+        tokens_ += std::ssize(r.context) + std::ssize(r.continuation);
+        requests_.push_back(std::move(r));
+      }
+      pending_.push_back(i);
+      if (tokens_ >= request_.chunk_tokens) score_pending();
+    }
+    score_pending();
+  }
+
+  TaskResult result(const PreparedTask& prepared, const Exec& ex) const {
+    TaskResult result{
+        task_.name, task_.version, request_.shots, std::ssize(questions_), prepared.documents_in_split, "",
+        {}};
+    Sha256 sha;
+    for (const Question& question : questions_) sha.update(question.hash());
+    result.data_hash = sha.hex();
+    for (std::size_t m = 0; m < task_.metrics.size(); ++m)
+      result.metrics.push_back({task_.metrics[m], aggregate(task_.metrics[m], values_[m]),
+                                standard_error(task_.metrics[m], values_[m], ex)});
+    return result;
+  }
+
+ private:
+  void score_pending() {
+    if (pending_.empty()) return;
+    const double per_request = static_cast<double>(pending_.size()) / static_cast<double>(requests_.size());
+    const auto done = [&](Index requests) {
+      progress_.update(static_cast<double>(scored_) + per_request * static_cast<double>(requests));
+    };
+    const std::vector<Score> scores = score_(requests_, done);
+    DDL_CHECK(scores.size() == requests_.size(), "{} scores for {} requests", scores.size(),
+              requests_.size());
+    auto next = scores.begin();
+    for (const Index i : pending_) {
+      const Question& question = questions_[static_cast<std::size_t>(i)];
+      const std::vector<Score> own(next, next + question.count());
+      next += question.count();
+      finish(i, own);
+      if (!samples_) continue;
+      std::vector<std::pair<std::string, double>> named;
+      for (std::size_t m = 0; m < task_.metrics.size(); ++m)
+        named.emplace_back(metric_name(task_.metrics[m]), values_[m][static_cast<std::size_t>(i)]);
+      samples_->write(task_.name, i, question, own, named);
+    }
+    scored_ += std::ssize(pending_);
+    pending_.clear();
+    requests_.clear();
+    tokens_ = 0;
+  }
+
+  void finish(Index i, const std::vector<Score>& scores) {
+    for (std::size_t m = 0; m < task_.metrics.size(); ++m)
+      values_[m][static_cast<std::size_t>(i)] =
+          question_value(task_.metrics[m], task_.kind(), questions_[static_cast<std::size_t>(i)], scores);
+  }
+
+  const Task& task_;
+  const std::vector<Question>& questions_;
+  const EvalRequest& request_;
+  const Tokenizer& tokenizer_;
+  const ScoreFunction& score_;
+  SampleFile* samples_;
+  std::vector<std::vector<double>> values_;  // of each metric and document
+  DocumentProgress progress_;
+  std::vector<Index> pending_;  // documents whose requests wait to be scored together
+  std::vector<ScoreRequest> requests_;
+  Index tokens_ = 0, scored_ = 0;
+};
+
+}  // namespace
+
+const MetricResult* TaskResult::find(Metric metric) const {
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const auto& m) { return m.metric == metric; });
+  return found == metrics.end() ? nullptr : &*found;
+}
+
+double TaskResult::headline() const {
+  const MetricResult* result = find(Metric::kNormalisedAccuracy);
+  if (!result) result = find(Metric::kAccuracy);
+  return result ? result->value : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::vector<Task> find_tasks(const std::vector<std::string>& names, const std::vector<Task>& custom) {
+  std::vector<Task> known = custom;
+  known.insert(known.end(), builtin_tasks().begin(), builtin_tasks().end());
+  std::vector<std::string> known_names = {"all"};
+  for (const Task& task : known) known_names.push_back(task.name);
+  std::vector<Task> tasks;
+  const auto add = [&](const std::string& name) {
+    const auto of_name = [&](const Task& t) { return t.name == name; };
+    const auto found = std::find_if(known.begin(), known.end(), of_name);
+    if (found == known.end())
+      throw UserError("--tasks: there is no task '{}'; did you mean '{}'? There are {}", name,
+                      nearest(name, known_names), fmt::join(known_names, ", "));
+    if (std::none_of(tasks.begin(), tasks.end(), of_name)) tasks.push_back(*found);
+  };
+  for (const std::string& name : names)
+    if (name == "all")
+      for (const std::string& of_paper : paper_tasks()) add(of_paper);
+    else
+      add(name);
+  return tasks;
+}
+
+EvalReport run_tasks(const EvalRequest& request, const Tokenizer& tokenizer, const ScoreFunction& score,
+                     const Exec& ex) {
+  std::vector<PreparedTask> prepared;
+  SampleFile::Identity identity{request.model_hash, request.shots, {}};
+  for (const Task& task : request.tasks) {
+    prepared.push_back(prepare(task, request));
+    identity.tasks[task.name] = task.version;
+  }
+  std::optional<SampleFile> samples;
+  if (!request.samples.empty()) samples.emplace(request.samples, std::move(identity));
+  if (samples)  // refuses changed data before anything is scored
+    for (const PreparedTask& task : prepared)
+      for (std::size_t i = 0; i < task.questions.size(); ++i)
+        samples->find(task.task->name, static_cast<Index>(i), task.questions[i]);
+  EvalReport report;
+  for (const PreparedTask& task : prepared) {
+    TaskRun run(task, request, tokenizer, score, samples ? &*samples : nullptr);
+    run.run();
+    report.results.push_back(run.result(task, ex));
+  }
+  return report;
+}
+
+}  // namespace ddl

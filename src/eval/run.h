@@ -1,0 +1,65 @@
+// Runs tasks: rows to questions, questions to requests, scores to results.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/exec.h"
+#include "core/function_ref.h"
+#include "core/record.h"
+#include "data/tokenizer.h"
+#include "eval/request.h"
+#include "eval/task.h"
+
+namespace ddl {
+
+// Scores requests, in any order it likes, and tells how many are done as it goes.
+using ScoreFunction =
+    std::function<std::vector<Score>(std::span<const ScoreRequest>, FunctionRef<void(Index requests)> done)>;
+
+struct EvalRequest {
+  std::vector<Task> tasks;
+  std::string data;  // the folder with a folder for each task
+  Index shots = 0;
+  Index limit = 0;         // the first documents of each task; 0: all
+  std::string samples;     // a file; "": none
+  std::string model_hash;  // of the samples' lines
+  std::FILE* progress = nullptr;
+  Index chunk_tokens = 65536;  // scored at once; an interruption loses at most this much
+};
+
+struct MetricResult {
+  Metric metric;
+  double value = 0;
+  std::optional<double> error;
+};
+
+struct TaskResult {
+  std::string task;
+  double version = 0;
+  Index shots = 0, documents = 0, documents_in_split = 0;
+  std::string
+      data_hash;  // of every text scored and its answer: equal for the same questions in any file format
+  std::vector<MetricResult> metrics;
+  const MetricResult* find(Metric metric) const;
+  // As in the paper's tables: acc_norm, or acc where the task has no acc_norm.
+  double headline() const;
+};
+
+struct EvalReport {
+  std::vector<TaskResult> results;
+};
+
+// The tasks of a list of names ("all": the eight of the paper), each once. Throws UserError naming the
+// nearest.
+std::vector<Task> find_tasks(const std::vector<std::string>& names, const std::vector<Task>& custom);
+
+// All data is read before anything is scored. Throws UserError on anything wrong with it.
+EvalReport run_tasks(const EvalRequest& request, const Tokenizer& tokenizer, const ScoreFunction& score,
+                     const Exec& ex);
+
+}  // namespace ddl
