@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <functional>
 #include <iostream>
 #include <iterator>
 
@@ -12,6 +11,7 @@
 #include "core/record.h"
 #include "data/bpe_train.h"
 #include "data/corpus.h"
+#include "data/progress_line.h"
 
 namespace ddl {
 namespace {
@@ -20,40 +20,19 @@ std::string read_stdin() {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }
 
-// A line on standard error that is rewritten in place on a terminal and printed every few seconds elsewhere.
-class ProgressLine {
- public:
-  void show(const std::string& text) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_) return;
-    next_ = now + (terminal_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(5000));
-    if (terminal_)
-      fmt::print(stderr, "\r{}\033[K", text);
-    else
-      fmt::print(stderr, "{}\n", text);
-    std::fflush(stderr);
-    shown_ = terminal_;
-  }
-  ~ProgressLine() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  const bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-  bool shown_ = false;
-  // Quick runs show nothing.
-  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-};
-
-// All documents of the inputs; long ones in pieces, cut where no token reaches across. Returns how many there
-// were.
-Index for_each_document(const std::vector<std::string>& inputs, const std::string& field,
-                        const std::function<void(std::string_view)>& add) {
-  CorpusOptions options;
-  options.field = field;
+// Words of all documents of the inputs; returns how many documents there were.
+Index count_words(const std::vector<std::string>& inputs, const CorpusOptions& options, std::FILE* progress,
+                  WordCounter& words) {
   CorpusReader reader(inputs, options);
+  ProgressLine line("counting words", ProgressLine::Unit::kBytes, reader.bytes_total(), progress);
   Document document;
-  while (reader.next(document)) add(document.text);
+  while (reader.next(document)) {
+    words.add(document.text);
+    line.update(reader.bytes_read());
+  }
+  for (const std::string& message : reader.bad_rows().first()) fmt::print(stderr, "left out: {}\n", message);
+  if (const Index bad = reader.bad_rows().count(); bad > 0)
+    fmt::print(stderr, "{} bad rows left out in all\n", bad);
   return reader.documents();
 }
 
@@ -62,7 +41,8 @@ Index for_each_document(const std::vector<std::string>& inputs, const std::strin
 
 struct TrainArgs {
   std::vector<std::string> inputs;
-  std::string out, field = "text";
+  std::string out;
+  CorpusOptions corpus;
   Index vocab = 8192;
   bool json = false;
 };
@@ -72,21 +52,16 @@ void train_command(const TrainArgs& args) {
   const auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
+  std::FILE* const progress = args.json ? nullptr : stderr;
   WordCounter words(default_exec());
+  const Index documents = count_words(args.inputs, args.corpus, progress, words);
+  if (words.bytes() == 0) throw UserError("expected text to train on, found none in the given input");
   BpeVocabulary vocabulary;
-  Index documents = 0;
   {
-    ProgressLine line;
-    documents = for_each_document(args.inputs, args.field, [&](std::string_view document) {
-      words.add(document);
-      line.show(fmt::format("counting words: {:.1f} MB, {:.1f} MB/s",
-                            static_cast<double>(words.bytes()) / 1e6,
-                            static_cast<double>(words.bytes()) / 1e6 / seconds()));
-    });
-    if (words.bytes() == 0) throw UserError("expected text to train on, found none in the given input");
-    vocabulary = train_bpe(words, args.vocab, [&](Index done, Index total) {
-      line.show(fmt::format("merging: {} of {} tokens", done, total));
-    });
+    ProgressLine line("merging", ProgressLine::Unit::kTokens, static_cast<std::uint64_t>(args.vocab),
+                      progress);
+    vocabulary = train_bpe(words, args.vocab,
+                           [&](Index done, Index) { line.update(static_cast<std::uint64_t>(done)); });
   }
   const BpeTokenizer tokenizer(std::move(vocabulary));
   tokenizer.save(args.out);
@@ -215,13 +190,20 @@ void add_tokenizer_command(Command app) {
   auto train = std::make_shared<TrainArgs>();
   Command command = tokenizer.add_command("train", "Train a byte-level BPE tokenizer on text");
   command
-      .add_option("INPUT", train->inputs,
-                  "Files (.txt, .md, .jsonl), folders of them, or - for standard input")
+      .add_option(
+          "INPUT", train->inputs,
+          "Files or folders of .txt, .md, .jsonl (also .gz, .zst) or .parquet, or - for standard input")
       .required();
   command.add_option("--vocab", train->vocab, "Vocabulary size: 256 bytes, merged tokens, end of text")
       .show_default();
   command.add_option("--out", train->out, "Folder for tokenizer.json").required();
-  command.add_option("--field", train->field, "Field of a .jsonl row that holds the text").show_default();
+  command.add_option("--field", train->corpus.field, "Of JSON Lines and Parquet").show_default();
+  command.add_option("--format", train->corpus.format, "auto (by name), text, jsonl or parquet")
+      .one_of({"auto", "text", "jsonl", "parquet"})
+      .show_default();
+  command.add_option("--skip-bad", train->corpus.skip_bad, "Bad rows to leave out before it is an error")
+      .non_negative()
+      .show_default();
   command.add_flag("--json", train->json, "Print a JSON record");
   command.on_run([train] { train_command(*train); });
 

@@ -10,9 +10,13 @@ namespace ddl {
 
 using Json = nlohmann::ordered_json;  // keeps the order fields were written in
 
-// The value of a text; where it is not JSON, one that is_discarded(), and so neither an object nor anything
-// else.
-Json parse_json(std::string_view text);
+// Deeper nesting is refused: copying and printing a value recurse, and a file must not exhaust the stack.
+constexpr int kMaxJsonDepth = 200;
+
+// The value of a text; where it is not JSON or nested too deeply, one that is_discarded(), and so neither an
+// object nor anything else; `error` then says where and why. Safe for files of others: takes time n log n.
+// Of several fields of one name the last counts.
+Json parse_json(std::string_view text, std::string* error = nullptr);
 
 // Full precision; NaN and infinities become null, bytes that are not UTF-8 are replaced. to_line: without
 // line breaks; to_text: indented, with a line break at the end, for files people read.

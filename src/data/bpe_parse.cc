@@ -10,9 +10,6 @@
 namespace ddl {
 namespace {
 
-// Not core's Json: keeping the order of an object's fields makes reading 50 000 of them quadratic.
-using PlainJson = nlohmann::json;
-
 std::string shortened(std::string_view text) {
   if (text.size() <= 80) return std::string(text);
   std::size_t cut = 80;
@@ -20,35 +17,31 @@ std::string shortened(std::string_view text) {
   return std::string(text.substr(0, cut)) + "...";
 }
 
-std::string shown(const PlainJson& value) {
-  return shortened(value.dump(-1, ' ', false, PlainJson::error_handler_t::replace));
+std::string shown(const Json& value) { return shortened(to_line(value)); }
+
+Json parsed(std::string_view text, const std::string& where) {
+  std::string error;
+  Json json = parse_json(text, &error);
+  if (json.is_discarded())
+    throw UserError("{}: expected JSON, found an error: {}", where, error.substr(0, 200));
+  return json;
 }
 
-PlainJson parse_json(std::string_view text, const std::string& where) {
-  try {
-    return PlainJson::parse(text);
-  } catch (const PlainJson::exception& error) {
-    std::string_view what = error.what();
-    if (const std::size_t end = what.find("] "); end != what.npos) what.remove_prefix(end + 2);
-    throw UserError("{}: expected JSON, found an error: {}", where, what.substr(0, 200));
-  }
-}
-
-const PlainJson& member(const PlainJson& object, const char* name, const std::string& where) {
+const Json& member(const Json& object, const char* name, const std::string& where) {
   const auto found = object.find(name);
   if (found == object.end()) throw UserError("{}: expected a field \"{}\", found none", where, name);
   return *found;
 }
 
-std::string string_member(const PlainJson& object, const char* name) {
+std::string string_member(const Json& object, const char* name) {
   const auto found = object.is_object() ? object.find(name) : object.end();
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-bool is_set(const PlainJson& object, const char* name) {  // there and not null, false, 0 or ""
+bool is_set(const Json& object, const char* name) {  // there and not null, false, 0 or ""
   const auto found = object.find(name);
-  return found != object.end() && !found->is_null() && *found != PlainJson(false) && *found != PlainJson(0) &&
-         *found != PlainJson("");
+  return found != object.end() && !found->is_null() && *found != Json(false) && *found != Json(0) &&
+         *found != Json("");
 }
 
 // Tokens and merges as they are read, by the names the file gives them.
@@ -56,7 +49,7 @@ class Builder {
  public:
   explicit Builder(std::string where) : where_(std::move(where)) {}
 
-  void add_vocab(const PlainJson& vocab) {
+  void add_vocab(const Json& vocab) {
     if (!vocab.is_object())
       throw UserError("{}: expected the vocabulary to be an object of token to id, found {}", where_,
                       shown(vocab));
@@ -70,16 +63,16 @@ class Builder {
     }
   }
 
-  void add_added_token(const PlainJson& token) {
+  void add_added_token(const Json& token) {
     const std::string content = string_member(token, "content");
     if (content.empty() || !token.contains("id"))
       throw UserError("{}: expected each of added_tokens to have \"id\" and \"content\", found {}", where_,
                       shown(token));
-    const PlainJson& id = token["id"];
+    const Json& id = token["id"];
     TokenId checked;
     if (const auto known = id_of_.find(content); known != id_of_.end()) {
       checked = known->second;
-      if (id != PlainJson(checked))
+      if (id != Json(checked))
         throw UserError("{}: expected added token '{}' to have the vocabulary's id {}, found {}", where_,
                         shortened(content), checked, shown(id));
     } else {
@@ -138,7 +131,7 @@ class Builder {
   BpeVocabulary& result() { return result_; }
 
  private:
-  TokenId claim(const std::string& key, const PlainJson& id) {
+  TokenId claim(const std::string& key, const Json& id) {
     if (key.empty())
       throw UserError("{}: expected tokens to have at least one byte, found an empty one", where_);
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= kMaxIds)
@@ -177,14 +170,14 @@ bool is_gpt2_pattern(const std::string& pattern) {
 }
 
 // ByteLevel with its pattern, or GPT-2's pattern spelled out followed by ByteLevel without one.
-void check_pretokenizer(const PlainJson& pretokenizer, const std::string& where) {
-  std::vector<PlainJson> steps = {pretokenizer};
+void check_pretokenizer(const Json& pretokenizer, const std::string& where) {
+  std::vector<Json> steps = {pretokenizer};
   if (string_member(pretokenizer, "type") == "Sequence" && pretokenizer.contains("pretokenizers") &&
       pretokenizer["pretokenizers"].is_array())
-    steps = pretokenizer["pretokenizers"].get<std::vector<PlainJson>>();
+    steps = pretokenizer["pretokenizers"].get<std::vector<Json>>();
   bool split = false, good = !steps.empty();
   for (std::size_t i = 0; i < steps.size() && good; ++i) {
-    const PlainJson& step = steps[i];
+    const Json& step = steps[i];
     const std::string type = string_member(step, "type");
     if (type == "Split" && i == 0 && steps.size() == 2) {
       split = step.contains("pattern") && is_gpt2_pattern(string_member(step["pattern"], "Regex")) &&
@@ -205,7 +198,7 @@ void check_pretokenizer(const PlainJson& pretokenizer, const std::string& where)
         where, shown(pretokenizer));
 }
 
-void check_kind(const PlainJson& root, const PlainJson& model, const std::string& where) {
+void check_kind(const Json& root, const Json& model, const std::string& where) {
   std::string type = string_member(model, "type");
   if (type.empty() && model.contains("merges")) type = "BPE";  // old files do not say it
   if (type != "BPE")
@@ -225,20 +218,20 @@ void check_kind(const PlainJson& root, const PlainJson& model, const std::string
 
 BpeVocabulary parse_tokenizer_json(std::string_view json, const std::string& where,
                                    const std::string& end_of_text) {
-  const PlainJson root = parse_json(json, where);
+  const Json root = parsed(json, where);
   if (!root.is_object()) throw UserError("{}: expected a JSON object, found {}", where, shown(root));
-  const PlainJson& model = member(root, "model", where);
+  const Json& model = member(root, "model", where);
   if (!model.is_object())
     throw UserError("{}: expected \"model\" to be an object, found {}", where, shown(model));
   check_kind(root, model, where);
 
   Builder builder(where);
   builder.add_vocab(member(model, "vocab", where));
-  const PlainJson& merges = member(model, "merges", where);
+  const Json& merges = member(model, "merges", where);
   if (!merges.is_array())
     throw UserError("{}: expected \"merges\" to be a list, found {}", where, shown(merges));
   for (std::size_t i = 0; i < merges.size(); ++i) {
-    const PlainJson& merge = merges[i];
+    const Json& merge = merges[i];
     const std::string at = fmt::format("{}: merge {}", where, i + 1);
     if (merge.is_string()) {
       builder.add_merge(merge.get_ref<const std::string&>(), at);
@@ -251,7 +244,7 @@ BpeVocabulary parse_tokenizer_json(std::string_view json, const std::string& whe
   if (const auto added = root.find("added_tokens"); added != root.end() && !added->is_null()) {
     if (!added->is_array())
       throw UserError("{}: expected \"added_tokens\" to be a list, found {}", where, shown(*added));
-    for (const PlainJson& token : *added) builder.add_added_token(token);
+    for (const Json& token : *added) builder.add_added_token(token);
   }
   builder.result().whole_words_first = is_set(model, "ignore_merges");
   return builder.finish(end_of_text);
@@ -260,7 +253,7 @@ BpeVocabulary parse_tokenizer_json(std::string_view json, const std::string& whe
 BpeVocabulary parse_vocab_and_merges(std::string_view vocab_json, const std::string& vocab_where,
                                      std::string_view merges, const std::string& merges_where) {
   Builder builder(vocab_where);
-  builder.add_vocab(parse_json(vocab_json, vocab_where));
+  builder.add_vocab(parsed(vocab_json, vocab_where));
   Index line_number = 0;
   while (!merges.empty()) {
     const std::size_t newline = std::min(merges.find('\n'), merges.size());

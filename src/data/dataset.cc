@@ -80,7 +80,10 @@ void Dataset::open_prepared(const std::string& text) {
   const std::string path = folder_ + "/dataset.json";
   form_ = "ddl";
   try {
-    manifest_ = parse_json(text);
+    std::string error;
+    manifest_ = parse_json(text, &error);
+    if (!manifest_.is_object())
+      throw UserError("{}: damaged: not a JSON object{}", path, error.empty() ? "" : ": " + error);
     if (manifest_.at("format") != "ddl-dataset" || manifest_.at("version") != 1)
       throw UserError("{}: not a dataset of this program, or of a newer version", path);
     vocab_size_ = manifest_.at("vocab_size").get<Index>();

@@ -86,7 +86,8 @@ std::string dataset_screen(const Json& d) {
     const Json& s = d[split];
     screen += fmt::format("\n{:<16}{} tokens in {} shard{}", split, s["tokens"].get<Index>(),
                           text(s["shards"]), s["shards"] == 1 ? "" : "s");
-    if (s.contains("documents")) screen += fmt::format(", {} documents", text(s["documents"]));
+    if (s.contains("documents"))
+      screen += fmt::format(", {} document{}", text(s["documents"]), s["documents"] == 1 ? "" : "s");
     if (s.contains("answers")) screen += fmt::format(", {} answers", text(s["answers"]));
     screen += fmt::format(", {} different tokens (largest {})\n", text(s["vocabulary_seen"]),
                           text(s["largest_token"]));

@@ -3,10 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/json.h"
+
 namespace ddl {
 namespace {
 
-constexpr int kMaxDepth = 200;  // deeper nesting is refused, so that no row can exhaust the stack
 constexpr std::size_t kMaxFieldsShown = 20;
 
 class Scanner {
@@ -77,7 +78,7 @@ class Scanner {
   // Calls on_value(name) with the position at each value; on_value consumes it.
   template <class F>
   void object(int depth, F&& on_value) {
-    if (depth > kMaxDepth) fail("nested too deeply");
+    if (depth > kMaxJsonDepth) fail("nested too deeply");
     ++position_;
     skip_space();
     if (peek() == '}') {
@@ -103,7 +104,7 @@ class Scanner {
   }
 
   void array(int depth) {
-    if (depth > kMaxDepth) fail("nested too deeply");
+    if (depth > kMaxJsonDepth) fail("nested too deeply");
     ++position_;
     skip_space();
     if (peek() == ']') {

@@ -9,7 +9,7 @@
 #include "data/answer_marks.h"
 #include "data/dataset.h"
 #include "data/partial_folder.h"
-#include "data/progress.h"
+#include "data/progress_line.h"
 #include "data/split_writer.h"
 #include "data/spool.h"
 #include "io/file.h"
@@ -115,7 +115,7 @@ class Preparation {
   // All documents of the inputs, tokenised, into the spool.
   Source tokenize(const std::vector<std::string>& inputs, const std::string& what, DocumentSpool& spool) {
     CorpusReader reader(inputs, options_.corpus);
-    Progress progress(what, reader.bytes_total(), options_.progress);
+    ProgressLine progress(what, ProgressLine::Unit::kBytes, reader.bytes_total(), options_.progress);
     std::vector<Document> batch;
     std::vector<Encoded> encoded;
     for (bool more = true; more;) {

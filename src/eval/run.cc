@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/options.h"
-#include "data/progress.h"
+#include "data/progress_line.h"
 #include "eval/metrics.h"
 #include "eval/question.h"
 #include "eval/samples.h"
@@ -42,26 +42,6 @@ PreparedTask prepare(const Task& task, const EvalRequest& request) {
   return prepared;
 }
 
-// Tells how many documents of a task are done, how fast, and how long the rest will take.
-class DocumentProgress {
- public:
-  DocumentProgress(std::string task, Index total, std::FILE* stream)
-      : task_(std::move(task)), total_(total), line_(stream) {}
-  void skip(Index documents) { skipped_ += documents; }  // scored in an earlier evaluation
-  void update(double scored) {
-    if (!line_.due()) return;
-    const double rate = scored / line_.seconds(), done = scored + static_cast<double>(skipped_);
-    const double left = rate > 0 ? (static_cast<double>(total_) - done) / rate : 0;
-    line_.show(fmt::format("{}: {:.0f} of {} documents, {:.1f} documents/s, {} left", task_, done, total_,
-                           rate, format_seconds(left)));
-  }
-
- private:
-  std::string task_;
-  Index total_, skipped_ = 0;
-  ProgressLine line_;
-};
-
 class TaskRun {
  public:
   TaskRun(const PreparedTask& prepared, const EvalRequest& request, const Tokenizer& tokenizer,
@@ -73,7 +53,7 @@ class TaskRun {
         score_(score),
         samples_(samples),
         values_(task_.metrics.size(), std::vector<double>(questions_.size())),
-        progress_(task_.name, std::ssize(questions_), request.progress) {}
+        progress_(task_.name, ProgressLine::Unit::kDocuments, questions_.size(), request.progress) {}
 
   void run() {
     for (Index i = 0; i < std::ssize(questions_); ++i) {
@@ -111,7 +91,8 @@ class TaskRun {
     if (pending_.empty()) return;
     const double per_request = static_cast<double>(pending_.size()) / static_cast<double>(requests_.size());
     const auto done = [&](Index requests) {
-      progress_.update(static_cast<double>(scored_) + per_request * static_cast<double>(requests));
+      progress_.update(static_cast<std::uint64_t>(static_cast<double>(scored_) +
+                                                  per_request * static_cast<double>(requests)));
     };
     const std::vector<Score> scores = score_(requests_, done);
     DDL_CHECK(scores.size() == requests_.size(), "{} scores for {} requests", scores.size(),
@@ -147,7 +128,7 @@ class TaskRun {
   const ScoreFunction& score_;
   SampleFile* samples_;
   std::vector<std::vector<double>> values_;  // of each metric and document
-  DocumentProgress progress_;
+  ProgressLine progress_;
   std::vector<Index> pending_;  // documents whose requests wait to be scored together
   std::vector<ScoreRequest> requests_;
   Index tokens_ = 0, scored_ = 0;

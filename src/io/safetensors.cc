@@ -148,12 +148,13 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : path_(path), file_(path), header_(parse_safetensors(file_.bytes(), path)) {}
+    : path_(path), file_(path), header_(parse_safetensors(file_.bytes(), path)) {
+  for (std::size_t i = 0; i < header_.tensors.size(); ++i) index_of_.emplace(header_.tensors[i].name, i);
+}
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  for (const TensorInfo& tensor : header_.tensors)
-    if (tensor.name == name) return &tensor;
-  return nullptr;
+  const auto found = index_of_.find(name);
+  return found == index_of_.end() ? nullptr : &header_.tensors[found->second];
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {

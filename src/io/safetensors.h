@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -55,6 +56,7 @@ class SafetensorsFile {
   std::string path_;
   MappedFile file_;
   SafetensorsHeader header_;
+  std::map<std::string, std::size_t, std::less<>> index_of_;  // of a name in header_.tensors
 };
 
 struct TensorToWrite {

@@ -1,0 +1,39 @@
+// A line that says how far a long job is, how fast, and how long it will take; on a terminal it is rewritten
+// in place and gone at the end, elsewhere a plain line appears now and then.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace ddl {
+
+class ProgressLine {
+ public:
+  enum class Unit { kBytes, kTokens, kDocuments };
+
+  // `total` 0: unknown. `stream` null: silent.
+  ProgressLine(std::string what, Unit unit, std::uint64_t total, std::FILE* stream);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void update(std::uint64_t done, const std::string& note = "");
+  // So much of the total was done before this began: it counts as done, but not in the rate.
+  void skip(std::uint64_t amount) { skipped_ += amount; }
+
+  // "prepare:  25%, 50.0 of 200.0 MB, 20.0 MB/s, 0:08 left, a note"
+  std::string text(std::uint64_t done, double seconds, const std::string& note) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string what_;
+  Unit unit_;
+  std::uint64_t total_, skipped_ = 0;
+  std::FILE* stream_;
+  bool terminal_ = false, shown_ = false;
+  Clock::time_point start_, last_;
+};
+
+}  // namespace ddl
