@@ -16,22 +16,37 @@ std::string format_seconds(double seconds) {
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
-Progress::Progress(std::string what, std::uint64_t total_bytes, std::FILE* stream)
-    : what_(std::move(what)),
-      total_bytes_(total_bytes),
-      stream_(stream),
-      start_(Clock::now()),
-      last_(start_) {
+ProgressLine::ProgressLine(std::FILE* stream) : stream_(stream), start_(Clock::now()), last_(start_) {
   terminal_ = stream_ && ::isatty(::fileno(stream_)) != 0;
 }
 
-void Progress::update(std::uint64_t done_bytes, const std::string& note) {
+bool ProgressLine::due() {
+  if (!stream_) return false;
+  const std::chrono::duration<double> since_last = Clock::now() - last_;
+  return since_last.count() >= (terminal_ ? kTerminalSeconds : kPlainSeconds);
+}
+
+void ProgressLine::show(const std::string& line) {
   if (!stream_) return;
-  const auto now = Clock::now();
-  const std::chrono::duration<double> since_last = now - last_, elapsed = now - start_;
-  if (since_last.count() < (terminal_ ? kTerminalSeconds : kPlainSeconds)) return;
-  last_ = now;
-  const double mb = static_cast<double>(done_bytes) / 1e6, rate = mb / elapsed.count();
+  last_ = Clock::now();
+  std::fprintf(stream_, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
+  std::fflush(stream_);
+  shown_ = true;
+}
+
+void ProgressLine::finish() {
+  if (stream_ && terminal_ && shown_) std::fprintf(stream_, "\n");
+  shown_ = false;
+}
+
+double ProgressLine::seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+Progress::Progress(std::string what, std::uint64_t total_bytes, std::FILE* stream)
+    : what_(std::move(what)), total_bytes_(total_bytes), line_(stream) {}
+
+void Progress::update(std::uint64_t done_bytes, const std::string& note) {
+  if (!line_.due()) return;
+  const double mb = static_cast<double>(done_bytes) / 1e6, rate = mb / line_.seconds();
   std::string line = fmt::format("{}: {:.1f} MB", what_, mb);
   if (total_bytes_ > 0) {
     const double total = static_cast<double>(total_bytes_) / 1e6;
@@ -42,14 +57,7 @@ void Progress::update(std::uint64_t done_bytes, const std::string& note) {
     line += fmt::format(", {:.1f} MB/s", rate);
   }
   if (!note.empty()) line += ", " + note;
-  std::fprintf(stream_, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
-  std::fflush(stream_);
-  shown_ = true;
-}
-
-void Progress::finish() {
-  if (stream_ && terminal_ && shown_) std::fprintf(stream_, "\n");
-  shown_ = false;
+  line_.show(line);
 }
 
 }  // namespace ddl

@@ -9,21 +9,35 @@
 
 namespace ddl {
 
+// The line itself: what it says is the caller's.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::FILE* stream);  // null: silent
+  ~ProgressLine() { finish(); }
+  bool due();  // the last line is old enough; the caller shows another
+  void show(const std::string& line);
+  void finish();           // leaves the last state on the terminal
+  double seconds() const;  // since the beginning
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::FILE* stream_;
+  bool terminal_ = false, shown_ = false;
+  Clock::time_point start_, last_;
+};
+
+// Bytes of a job on files.
 class Progress {
  public:
   // `total_bytes` 0: unknown. `stream` null: silent.
   Progress(std::string what, std::uint64_t total_bytes, std::FILE* stream);
-  ~Progress() { finish(); }
   void update(std::uint64_t done_bytes, const std::string& note);
-  void finish();  // leaves the last state on the terminal
+  void finish() { line_.finish(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::string what_;
   std::uint64_t total_bytes_;
-  std::FILE* stream_;
-  bool terminal_ = false, shown_ = false;
-  Clock::time_point start_, last_;
+  ProgressLine line_;
 };
 
 // "1:05", "2:13:20"
