@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "bench/decode_bench.h"
+#include "bench/eval_bench.h"
 #include "bench/kernels_bench.h"
 #include "bench/loader_bench.h"
 #include "bench/step_bench.h"
@@ -50,6 +51,24 @@ void add_bench_command(Command app) {
   decode.add_flag("--json", decode_options->json, "One JSON record per line");
   decode.add_flag("--profile", decode_options->profile, "Also where the time goes");
   decode.on_run([decode_options] { run_decode_bench(*decode_options, default_exec()); });
+
+  auto eval_options = std::make_shared<EvalBenchOptions>();
+  Command eval =
+      bench.add_command("eval", "Scoring of multiple-choice questions, beside the rate of a prompt");
+  eval.add_option("--preset", eval_options->preset, "Model size").show_default();
+  eval.add_option("--residual", eval_options->residuals, "Residual interfaces")
+      .separated_by(',')
+      .show_default();
+  eval.add_option("--questions", eval_options->questions, "Questions of four choices").show_default();
+  eval.add_option("--batch-tokens", eval_options->batch_tokens,
+                  "Tokens computed at a time; 0: the scorer's choice")
+      .show_default();
+  eval.add_option("--prompt", eval_options->prompt, "Tokens of the prompt to compare with").show_default();
+  eval.add_option("--rounds", eval_options->rounds, "Parts; the median counts").show_default();
+  eval.add_option("--precision", eval_options->precision, "auto, f32 or bf16").show_default();
+  eval.add_flag("--json", eval_options->json, "One JSON record per line");
+  eval.add_flag("--profile", eval_options->profile, "Also where the time goes");
+  eval.on_run([eval_options] { run_eval_bench(*eval_options, default_exec()); });
 
   auto tokenizer_options = std::make_shared<TokenizerBenchOptions>();
   Command tokenizer = bench.add_command("tokenizer", "Encode and train tokenizers");

@@ -10,14 +10,13 @@ namespace {
 
 constexpr double kTerminalSeconds = 0.2, kPlainSeconds = 10;
 
-// "1:05", "2:13:20"
+}  // namespace
+
 std::string format_seconds(double seconds) {
   const auto s = static_cast<std::int64_t>(seconds + 0.5);
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
-
-}  // namespace
 
 ProgressLine::ProgressLine(std::string what, Unit unit, std::uint64_t total, std::FILE* stream)
     : what_(std::move(what)),

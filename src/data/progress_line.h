@@ -36,4 +36,6 @@ class ProgressLine {
   Clock::time_point start_, last_;
 };
 
+std::string format_seconds(double seconds);  // "1:05", "2:13:20"
+
 }  // namespace ddl

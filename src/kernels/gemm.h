@@ -3,6 +3,8 @@
 // f32 or both bf16; sums are f32; the output is f32 or bf16.
 #pragma once
 
+#include <algorithm>
+
 #include "core/bf16.h"
 #include "core/exec.h"
 
@@ -40,6 +42,26 @@ template <class T>
 void linear_bwd_weight(float* dw_OI, const T* dy_NO, const T* x_NI, Index N, Index O, Index I,
                        const Exec& ex) {
   gemm<T, float>(dw_OI, I, Write::kAccumulate, {dy_NO, O, Op::kTranspose}, {x_NI, I}, O, I, N, ex);
+}
+
+// linear_fwd as products of one fixed shape, for results that do not depend on what is computed beside them:
+// a row's bits are a function of that row and the weights, not of the other rows, their number, its place
+// among them, or the threads (docs/numerics.md: the library's bits depend on all four). x_NI and y_NO must
+// hold padded_rows(N) rows; those from N on are computed as well, from whatever is there.
+inline constexpr Index kBlockRows =
+    96;  // a multiple of every tile the library has; as fast as any larger number
+inline constexpr Index kBlockOutputs = 384;
+constexpr Index padded_rows(Index N) { return round_up(N, kBlockRows); }
+template <class T, class Out>
+void linear_blocks(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
+  const Index columns = ceil_div(O, kBlockOutputs);
+  // Blocks of one column follow one another: their weights are in the cache.
+  const Index rows = ceil_div(N, kBlockRows);
+  parallel_for(columns * rows, ex, [&](Index block) {
+    const Index o = block / rows * kBlockOutputs, n = block % rows * kBlockRows;
+    gemm<T, Out>(y_NO + n * O + o, O, Write::kOverwrite, {x_NI + n * I, I}, {w_OI + o * I, I, Op::kTranspose},
+                 kBlockRows, std::min(kBlockOutputs, O - o), I, Exec{});
+  });
 }
 
 }  // namespace ddl

@@ -1,6 +1,6 @@
-// The two convolutions for decoding: a span's first tokens look back into a ring, all others into the span.
+// The two convolutions for decoding: a span's first tokens look back at the rows before it, all others into
+// the span.
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/isa.h"
 #include "kernels/short_conv.h"
@@ -53,57 +53,47 @@ namespace {
 HWY_EXPORT(EmbeddingConvToken);
 HWY_EXPORT(TokenCompressToken);
 
-// A span's input rows and the ring of those before it.
+// A span's input rows and those before it.
 struct Span {
   const float* rows;
-  float* ring;
-  Index position, n, stride, E;
+  RowsBefore before;
+  Index n, stride, E;
 
-  // token(i, rows, back) for the tokens that reach into the ring.
+  // token(i, rows, back) for the tokens that reach behind the span.
   void for_first_tokens(FunctionRef<void(Index, const float* const*, Index)> token) const {
-    DDL_CHECK(E <= kMaxTaps, "{} taps", E);
+    DDL_CHECK(E <= kMaxTaps && std::ssize(before) < E, "{} rows before {} taps", before.size(), E);
     const float* at[kMaxTaps];
     for (Index i = 0; i < std::min(E - 1, n); ++i) {
-      const Index back = std::min(E - 1, position + i);
-      for (Index s = 0; s <= back; ++s)
-        at[s] = s <= i ? rows + (i - s) * stride : ring + ((position + i - s) % (E - 1)) * stride;
+      const Index back = std::min(E - 1, i + std::ssize(before));
+      for (Index s = 0; s <= back; ++s) at[s] = s <= i ? rows + (i - s) * stride : before[s - i - 1];
       token(i, at, back);
     }
   }
   // Whether for_first_tokens covers the span: then nothing need be computed before it.
   bool is_short() const { return n <= E - 1; }
-
-  void update_ring() const {
-    for (Index i = std::max<Index>(0, n - (E - 1)); i < n; ++i)
-      std::memcpy(ring + ((position + i) % (E - 1)) * stride, rows + i * stride,
-                  static_cast<std::size_t>(stride) * sizeof(float));
-  }
 };
 
 }  // namespace
 
 // A long span is computed as if it began its sequence; then the few tokens for which that is wrong again.
-void embedding_conv_span(float* state_nDC, float* ring_RC, const float* x_nC, const float* w_EDC,
-                         Index position, Index n, Index D, Index C, Index E, const Exec& ex) {
+void embedding_conv_span(float* state_nDC, const float* x_nC, RowsBefore before, const float* w_EDC, Index n,
+                         Index D, Index C, Index E, const Exec& ex) {
   current_isa();
-  const Span span{x_nC, ring_RC, position, n, C, E};
+  const Span span{x_nC, before, n, C, E};
   if (!span.is_short()) embedding_conv_fwd(state_nDC, x_nC, w_EDC, n, n, D, C, E, ex);
   span.for_first_tokens([&](Index i, const float* const* rows, Index back) {
     HWY_DYNAMIC_DISPATCH(EmbeddingConvToken)(state_nDC + i * D * C, rows, w_EDC, back, D, C, E);
   });
-  span.update_ring();
 }
 
-void token_compress_span(float* x_nC, float* ring_RDC, const float* state_nDC, const float* w_EDC,
-                         const float* read_D, Index position, Index n, Index D, Index C, Index E,
-                         const Exec& ex) {
+void token_compress_span(float* x_nC, const float* state_nDC, RowsBefore before, const float* w_EDC,
+                         const float* read_D, Index n, Index D, Index C, Index E, const Exec& ex) {
   current_isa();
-  const Span span{state_nDC, ring_RDC, position, n, D * C, E};
+  const Span span{state_nDC, before, n, D * C, E};
   if (!span.is_short()) token_compress_fwd(x_nC, state_nDC, w_EDC, read_D, n, n, D, C, E, ex);
   span.for_first_tokens([&](Index i, const float* const* rows, Index back) {
     HWY_DYNAMIC_DISPATCH(TokenCompressToken)(x_nC + i * C, rows, w_EDC, read_D, back, D, C, E);
   });
-  span.update_ring();
 }
 
 }  // namespace ddl

@@ -68,6 +68,14 @@ void XentLossRows(float* loss_N, XentExtras extras, const float* logits_NV, cons
   }
 }
 
+void SoftmaxStatsRows(SoftmaxStats* stats_N, const float* logits_NV, float logit_scale, Index begin,
+                      Index end, Index V) {
+  for (Index n = begin; n < end; ++n) {
+    const RowStats row = Scan(logits_NV + n * V, logit_scale, V);
+    stats_N[n] = {row.largest, std::log(row.sum)};
+  }
+}
+
 // dx_v = factor exp(scale (x_v - largest)) / sum - factor [v = target]     with factor = grad_scale scale
 template <class Grad>
 HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, XentExtras extras, const float* logits_NV,
@@ -120,6 +128,7 @@ HWY_AFTER_NAMESPACE();
 namespace ddl {
 
 HWY_EXPORT(XentLossRows);
+HWY_EXPORT(SoftmaxStatsRows);
 HWY_EXPORT(XentGradRowsF32);
 HWY_EXPORT(XentGradRowsBf16);
 
@@ -138,6 +147,15 @@ void softmax_xent_fwd(float* loss_N, XentExtras extras, const float* logits_NV, 
   current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
     HWY_DYNAMIC_DISPATCH(XentLossRows)(loss_N, extras, logits_NV, target_N, logit_scale, begin, end, V);
+  });
+}
+
+void softmax_stats(SoftmaxStats* stats_N, const float* logits_NV, float logit_scale, Index N, Index V,
+                   const Exec& ex) {
+  DDL_CHECK(V > 0 && logit_scale > 0, "vocabulary {}, logit scale {}", V, logit_scale);
+  current_isa();
+  parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
+    HWY_DYNAMIC_DISPATCH(SoftmaxStatsRows)(stats_N, logits_NV, logit_scale, begin, end, V);
   });
 }
 

@@ -24,8 +24,16 @@ struct XentExtras {
 void softmax_xent_fwd(float* loss_N, XentExtras extras, const float* logits_NV, const std::int32_t* target_N,
                       float logit_scale, Index N, Index V, const Exec& ex);
 
-// The same, and overwrites dlogits_NV (rows that are ignored get 0). Grad is float, where dlogits_NV may be
-// logits_NV itself, or bf16.
+// All of a row's log-probabilities in two numbers: log p_v = scale (x_v - largest) - log_sum.
+struct SoftmaxStats {
+  float largest = 0;   // logit
+  double log_sum = 0;  // log sum_v exp(scale (x_v - largest))
+};
+void softmax_stats(SoftmaxStats* stats_N, const float* logits_NV, float logit_scale, Index N, Index V,
+                   const Exec& ex);
+
+// The same as softmax_xent_fwd, and overwrites dlogits_NV (rows that are ignored get 0). Grad is float, where
+// dlogits_NV may be logits_NV itself, or bf16.
 template <class Grad>
 void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, XentExtras extras, const float* logits_NV,
                           const std::int32_t* target_N, float logit_scale, float grad_scale, Index N, Index V,

@@ -73,6 +73,39 @@ TEST(Gemm, LinearLayerShapes) {
   EXPECT_LT(rounding_ratio(dw.values(), product(dy, O, Op::kTranspose, x, I, Op::kNone, O, I, N), N), 1);
 }
 
+// Rows that are equal come out equal, wherever they stand, however many there are and on however many
+// threads: what the library alone does not promise. Shapes on both sides of its choices among algorithms.
+template <class T>
+void check_blocks(double storage_epsilon) {
+  for (Index O : {5, 384, 401})
+    for (Index I : {8, 130}) {
+      const auto row = normals<T>(I, 1), w = normals<T>(O * I, 2);
+      const auto expected = product(row, I, Op::kNone, w, I, Op::kTranspose, 1, O, I);
+      const Buffer<T> wb(w);
+      std::vector<double> first;
+      for (Index N : {1, 7, kBlockRows - 1, kBlockRows, 3 * kBlockRows + 50}) {
+        const Index rows = padded_rows(N);
+        ASSERT_EQ(rows % kBlockRows, 0);
+        std::vector<double> x = normals<T>(rows * I, 3);  // every third row is the one; its neighbours differ
+        for (Index n = 0; n < rows; n += 3) std::copy(row.begin(), row.end(), x.begin() + n * I);
+        const Buffer<T> xb(x);
+        for (int threads : {1, 2, 3}) {
+          Buffer<T> y(rows * O);
+          linear_blocks<T, T>(y.data(), xb.data(), wb.data(), N, O, I, Exec{.threads = threads});
+          ASSERT_TRUE(y.intact());
+          const auto values = y.values();
+          if (first.empty()) first.assign(values.begin(), values.begin() + O);
+          for (Index n = 0; n < N; n += 3)
+            ASSERT_TRUE(std::equal(first.begin(), first.end(), values.begin() + n * O))
+                << "row " << n << " of " << N << ", " << O << " outputs, " << threads << " threads";
+        }
+      }
+      EXPECT_LT(rounding_ratio(first, expected, I + 1, storage_epsilon), 1);
+    }
+}
+TEST(Gemm, BlocksGiveARowsBitsWhateverIsBesideIt) { check_blocks<float>(0); }
+TEST(Gemm, BlocksGiveARowsBitsWhateverIsBesideItBf16) { check_blocks<bf16>(kBf16Epsilon); }
+
 TEST(Gemm, EmptySumsAreZero) {
   Buffer<float> c(4);
   for (Index i = 0; i < 4; ++i) c[i] = 7;

@@ -94,6 +94,27 @@ void check_xent(double storage_epsilon) {
 TEST(SoftmaxXent, F32) { check_xent<float>(0); }
 TEST(SoftmaxXent, Bf16) { check_xent<bf16>(kBf16Epsilon); }
 
+// Every log-probability of a row from two numbers: those of the loss, to the bit of the rounding to f32.
+TEST(SoftmaxXent, StatsGiveEveryLogProbability) {
+  const float scale = 0.75f;
+  for (Index V : {1, 9, 2049}) {
+    const Index N = 5;
+    const Buffer<float> logits(normals(N * V, 1, 3.0));
+    std::vector<SoftmaxStats> stats(N);
+    softmax_stats(stats.data(), logits.data(), scale, N, V, Exec{.threads = 2});
+    Buffer<float> loss(N);
+    for (Index v : {Index{0}, V / 2, V - 1}) {
+      const std::vector<std::int32_t> target(N, static_cast<std::int32_t>(v));
+      softmax_xent_fwd(loss.data(), {}, logits.data(), target.data(), scale, N, V, Exec{});
+      for (Index n = 0; n < N; ++n) {
+        const double z =
+            static_cast<double>(scale) * (static_cast<double>(logits[n * V + v]) - stats[n].largest);
+        EXPECT_EQ(static_cast<float>(stats[n].log_sum - z), loss[n]) << V << " " << v;
+      }
+    }
+  }
+}
+
 TEST(SoftmaxXent, HugeLogits) {
   const Index V = 5;
   const Buffer<float> logits(

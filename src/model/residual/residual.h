@@ -46,10 +46,13 @@ struct GateTrace {
   Index channels = 0;
 };
 
-// `count` tokens of the sequence in `slot`, the first at `position`. Their rows follow those of the span
-// before.
+// `count` tokens of one sequence, the first at `position`. Their rows follow those of the span before. They
+// go on from the sequence in slot `from`, or, where `parent` is given, from the end of that span of the same
+// call, and afterwards the sequence is in `slot`. So one sequence may be gone on from several times.
 struct DecodeSpan {
   Index slot = 0, position = 0, count = 0;
+  Index from = slot;
+  Index parent = -1;
 };
 using DecodeSpans = std::span<const DecodeSpan>;
 
@@ -81,7 +84,9 @@ class Residual {
   virtual void close(float* dx_NC, float* dcontext_NC, const T* context_NC, const float* x_NC,
                      const Exec& ex) = 0;
 
-  // Decoding: at most shape.N() tokens a call. A span at position 0 begins a new sequence in its slot.
+  // Decoding: at most shape.N() tokens a call. A span at position 0 begins a new sequence in its slot. A
+  // token's result depends on its sequence alone: not on the other spans, nor on how the sequence is cut into
+  // spans.
   virtual void plan_decode(Arena& arena, Index slots) = 0;
   virtual void decode_open(T* context_NC, const float* x_NC, DecodeSpans spans, const Exec& ex) = 0;
   virtual void decode_advance(Index s, T* next_context_NC, const T* h_NC, DecodeSpans spans,

@@ -1,30 +1,26 @@
 // Decoding with a wired rule. The rewrite and the channel compressor concern one token at a time, so they are
 // the passes of training over whatever tokens there are; the two convolutions over tokens look back through
 // rings that each slot keeps.
-#include <array>
 #include <cstring>
 
+#include "kernels/gemv.h"
 #include "kernels/short_conv.h"
+#include "model/residual/look_back.h"
 #include "model/residual/wired_rule_class.h"
 
 namespace ddl {
 namespace {
 
-// body(span, its first row, threads). Short spans go to one thread each; a long one has all threads to
-// itself.
+// body(span, threads). Where no span is more than a thread's share, spans go to one thread each; otherwise
+// each has all threads to itself.
 template <class Body>
 void for_spans(DecodeSpans spans, const Exec& ex, const Body& body) {
-  constexpr Index kShort = 16;
-  std::array<Index, 64> rows;
-  bool spread = spans.size() > 1 && spans.size() <= rows.size();
-  for (const DecodeSpan& span : spans) spread = spread && span.count < kShort;
-  Index row = 0;
-  if (!spread) {
-    for (const DecodeSpan& span : spans) body(span, row, ex), row += span.count;
-    return;
-  }
-  for (std::size_t i = 0; i < spans.size(); ++i) rows[i] = row, row += spans[i].count;
-  parallel_for(std::ssize(spans), ex, [&](Index i) { body(spans[i], rows[i], Exec{}); });
+  Index longest = 0;
+  for (const DecodeSpan& span : spans) longest = std::max(longest, span.count);
+  if (longest * ex.threads <= token_count(spans))
+    parallel_for(std::ssize(spans), ex, [&](Index i) { body(i, Exec{}); });
+  else
+    for (Index i = 0; i < std::ssize(spans); ++i) body(i, ex);
 }
 
 }  // namespace
@@ -51,6 +47,14 @@ void WiredRule<T>::decode_copy(Index to_slot, Index from_slot) {
   copy(state_ring_, (S_ + 1) * (config_.state_kernel - 1) * D_ * C_);
 }
 
+// gate_fwd over any tokens: gemv, because its bits for a token do not depend on the others.
+template <class T>
+void WiredRule<T>::decode_gate(Index s, const T* context_NC, Index N, const Exec& ex) const {
+  const Index G = config_.gate_hidden;
+  gemv(gate_hidden_NG_, context_NC, params_T_ + stages_[s].gate_in, N, G, C_, ex);
+  two_layer_gate_fwd(saved_[s].beta_N, gate_hidden_NG_, p(stages_[s].gate_w), p(stages_[s].gate_b), N, G, ex);
+}
+
 // step_fwd over spans.
 template <class T>
 void WiredRule<T>::decode_step(Index s, T* context_NC, const WriteFwd<T>* write, DecodeSpans spans,
@@ -60,26 +64,34 @@ void WiredRule<T>::decode_step(Index s, T* context_NC, const WriteFwd<T>* write,
   if (wiring_.read == Read::kToken) {
     if (write) residual_fwd<T>(state_NDC_, write, nullptr, N, D_, C_, ex);
     const Index E = config_.state_kernel, ring_floats = (E - 1) * D_ * C_;
-    for_spans(spans, ex, [&](const DecodeSpan& span, Index row, const Exec& span_ex) {
-      token_compress_span(x_in_NC_ + row * C_, state_ring_ + (span.slot * (S_ + 1) + s) * ring_floats,
-                          state_NDC_ + row * D_ * C_, p(stages_[s].compress), p(stages_[s].read),
-                          span.position, span.count, D_, C_, E, span_ex);
+    const LookBack history({state_ring_ + s * ring_floats, (S_ + 1) * ring_floats, E - 1, D_ * C_},
+                           state_NDC_, spans);
+    for_spans(spans, ex, [&](Index i, const Exec& span_ex) {
+      const float* before[kMaxTaps];
+      const Index row = history.first_row(i);
+      token_compress_span(x_in_NC_ + row * C_, state_NDC_ + row * D_ * C_, history.before(i, before),
+                          p(stages_[s].compress), p(stages_[s].read), spans[i].count, D_, C_, E, span_ex);
     });
+    history.remember(slots_);
     residual_fwd<T>(x_in_NC_, nullptr, &read, N, 1, C_, ex);
   } else {
     residual_fwd<T>(state_NDC_, write, &read, N, D_, C_, ex);
   }
-  if (two_layer_ && s < S_) gate_fwd(s, context_NC, N, ex);
+  if (two_layer_ && s < S_) decode_gate(s, context_NC, N, ex);
 }
 
 template <class T>
 void WiredRule<T>::decode_open(T* context_NC, const float* x_NC, DecodeSpans spans, const Exec& ex) {
   if (wiring_.expand == Expand::kConv) {
     const Index E = config_.embed_kernel;
-    for_spans(spans, ex, [&](const DecodeSpan& span, Index row, const Exec& span_ex) {
-      embedding_conv_span(state_NDC_ + row * D_ * C_, embedding_ring_ + span.slot * (E - 1) * C_,
-                          x_NC + row * C_, p(expand_w_), span.position, span.count, D_, C_, E, span_ex);
+    const LookBack history({embedding_ring_, (E - 1) * C_, E - 1, C_}, x_NC, spans);
+    for_spans(spans, ex, [&](Index i, const Exec& span_ex) {
+      const float* before[kMaxTaps];
+      const Index row = history.first_row(i);
+      embedding_conv_span(state_NDC_ + row * D_ * C_, x_NC + row * C_, history.before(i, before),
+                          p(expand_w_), spans[i].count, D_, C_, E, span_ex);
     });
+    history.remember(slots_);
   } else {
     repeat_fwd(state_NDC_, x_NC, token_count(spans), D_, C_, ex);
   }

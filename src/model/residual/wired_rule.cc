@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/gemv.h"
+#include "kernels/gemm.h"
 #include "kernels/pieces.h"
 #include "kernels/short_conv.h"
 #include "model/residual/wired_rule_class.h"
@@ -191,10 +191,11 @@ ReadBwd<T> WiredRule<T>::read_bwd(Index s, const float* dcontext_NC) const {
 }
 
 template <class T>
-void WiredRule<T>::gate_fwd(Index s, const T* context_NC, Index N, const Exec& ex) const {
+void WiredRule<T>::gate_fwd(Index s, const T* context_NC, const Exec& ex) const {
   const Index G = config_.gate_hidden;
-  linear_decode(gate_hidden_NG_, context_NC, params_T_ + stages_[s].gate_in, N, G, C_, ex);
-  two_layer_gate_fwd(saved_[s].beta_N, gate_hidden_NG_, p(stages_[s].gate_w), p(stages_[s].gate_b), N, G, ex);
+  linear_fwd(gate_hidden_NG_, context_NC, params_T_ + stages_[s].gate_in, N_, G, C_, ex);
+  two_layer_gate_fwd(saved_[s].beta_N, gate_hidden_NG_, p(stages_[s].gate_w), p(stages_[s].gate_b), N_, G,
+                     ex);
 }
 
 // Adds the gate's path to dcontext. The hidden layer is computed again: a small GEMM instead of a stored
@@ -224,7 +225,7 @@ void WiredRule<T>::step_fwd(Index s, T* context_NC, const WriteFwd<T>* write, co
   } else {
     residual_fwd<T>(state_NDC_, write, &read, N_, D_, C_, ex);
   }
-  if (two_layer_ && s < S_) gate_fwd(s, context_NC, N_, ex);
+  if (two_layer_ && s < S_) gate_fwd(s, context_NC, ex);
 }
 
 template <class T>

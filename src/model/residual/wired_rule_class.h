@@ -70,7 +70,8 @@ class WiredRule final : public Residual<T> {
   WriteBwd<T> write_bwd(Index s, const T* h_NC, T* dh_NC) const;
   ReadFwd<T> read_fwd(Index s, T* context_NC) const;
   ReadBwd<T> read_bwd(Index s, const float* dcontext_NC) const;
-  void gate_fwd(Index s, const T* context_NC, Index N, const Exec& ex) const;
+  void gate_fwd(Index s, const T* context_NC, const Exec& ex) const;
+  void decode_gate(Index s, const T* context_NC, Index N, const Exec& ex) const;
   void gate_bwd(Index s, float* dcontext_NC, const T* context_NC, const Exec& ex) const;
   void step_fwd(Index s, T* context_NC, const WriteFwd<T>* write, const Exec& ex);
   void decode_step(Index s, T* context_NC, const WriteFwd<T>* write, DecodeSpans spans, const Exec& ex);
@@ -99,7 +100,7 @@ class WiredRule final : public Residual<T> {
   float* scratch_ = nullptr;
   std::vector<Saved> saved_;
 
-  // Decoding: for each slot the last rows that a convolution will look back at (see kernels/short_conv.h).
+  // Decoding: for each slot the last rows that a convolution will look back at (see look_back.h).
   Index slots_ = 0;
   float* embedding_ring_ = nullptr;  // [slots][taps - 1][C]
   float* state_ring_ = nullptr;      // [slots][S + 1][taps - 1][D C]

@@ -1,0 +1,149 @@
+#include "bench/eval_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "core/profiler.h"
+#include "core/record.h"
+#include "core/rng.h"
+#include "eval/scorer.h"
+#include "infer/decoder.h"
+
+namespace ddl {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> x) {
+  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
+  return x[x.size() / 2];
+}
+
+std::vector<std::int32_t> random_tokens(Index n, Index vocab, std::uint64_t seed) {
+  const Random random(seed, "tokens");
+  std::vector<std::int32_t> tokens;
+  for (Index i = 0; i < n; ++i)
+    tokens.push_back(static_cast<std::int32_t>(
+        random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(vocab))));
+  return tokens;
+}
+
+// Contexts that all begin with the same two tokens, 12 and more of their own (28 in the mean), and four
+// choices of one and more tokens (5 in the mean).
+std::vector<ScoreRequest> draw_questions(Index count, Index vocab) {
+  const Random random(1, "questions");
+  const auto length = [&](Index least, double mean, Index draw) {
+    const double u = random.uniform(static_cast<std::uint64_t>(draw));
+    return least + static_cast<Index>(-(mean - static_cast<double>(least)) * std::log(1 - u) + 0.5);
+  };
+  std::vector<ScoreRequest> requests;
+  for (Index q = 0; q < count; ++q) {
+    std::vector<std::int32_t> context = {24361, 25};
+    for (std::int32_t& token : context) token = static_cast<std::int32_t>(token % vocab);
+    const auto seed = static_cast<std::uint64_t>(8 * q);
+    for (const std::int32_t token : random_tokens(std::min<Index>(120, length(12, 26, 8 * q)), vocab, seed))
+      context.push_back(token);
+    for (Index choice = 1; choice <= 4; ++choice)
+      requests.push_back({context, random_tokens(std::min<Index>(40, length(1, 5, 8 * q + choice)), vocab,
+                                                 seed + static_cast<std::uint64_t>(choice))});
+  }
+  return requests;
+}
+
+class EvalBench {
+ public:
+  EvalBench(const EvalBenchOptions& options, const Exec& ex) : options_(options), ex_(ex) {}
+
+  void run() {
+    ModelConfig config = preset(options_.preset);
+    config.precision = options_.precision;
+    for (const std::string& name : options_.residuals) find_residual(name);
+    if (options_.rounds < 1 || options_.questions < options_.rounds)
+      throw UserError("--questions: expected at least as many as rounds, {}; found {}", options_.rounds,
+                      options_.questions);
+    requests_ = draw_questions(options_.questions, config.vocab);
+    prompt_ = random_tokens(std::min(options_.prompt, config.context), config.vocab, 1);
+    if (!options_.json)
+      fmt::print(
+          "{}, {}, {} thread{}: {} questions of four choices in {} parts, and a prompt of {} tokens before "
+          "and after "
+          "each.\n{:<12} {:>8} {:>8} {:>8} | {:>8} | {:>6}\n{:<12} {:>8} {:>8} {:>8} | {:>8} | {:>6}\n",
+          options_.preset, config.uses_bf16() ? "bf16" : "f32", ex_.threads, ex_.threads == 1 ? "" : "s",
+          options_.questions, options_.rounds, prompt_.size(), "", "distinct", "", "scoring", "prompt",
+          "share", "residual", "tokens", "logits", "tok/s", "tok/s", "");
+    for (const std::string& name : options_.residuals) {
+      config.residual = name;
+      measure(config);
+    }
+  }
+
+ private:
+  void measure(const ModelConfig& config) {
+    const auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 1, ex_);
+    const auto decoder = make_decoder(*model, {.slots = 1, .chunk = std::ssize(prompt_)}, ex_);
+    ScorerOptions scorer_options;
+    if (options_.batch_tokens > 0) scorer_options.batch_tokens = options_.batch_tokens;
+    Profiler profiler;
+    Exec ex = ex_;
+    if (options_.profile) ex.profiler = &profiler;
+    Scorer scorer(*model, scorer_options, ex);
+    const auto prefill_s = [&] {
+      decoder->reset(0);
+      const Decoder::Append whole{0, prompt_};
+      const double start = now();
+      decoder->append({&whole, 1}, ex_);
+      return now() - start;
+    };
+    prefill_s();
+    std::vector<double> prompts = {prefill_s()}, shares;
+    for (Index round = 0; round < options_.rounds; ++round) {
+      const auto at = [&](Index r) {
+        return static_cast<std::size_t>(4 * (options_.questions * r / options_.rounds));
+      };
+      const Scorer::Cost before = scorer.cost();
+      scorer.score_all(std::span(requests_).subspan(at(round), at(round + 1) - at(round)));
+      const Scorer::Cost& after = scorer.cost();
+      prompts.push_back(prefill_s());
+      const double rate =
+          static_cast<double>(after.tokens - before.tokens) / (after.seconds - before.seconds);
+      const double around = (prompts[prompts.size() - 2] + prompts.back()) / 2;
+      shares.push_back(rate / (static_cast<double>(prompt_.size()) / around));
+    }
+    const Scorer::Cost& cost = scorer.cost();
+    Json record = make_record("eval_speed");
+    record["preset"] = options_.preset;
+    record["residual"] = config.residual;
+    record["precision"] = config.uses_bf16() ? "bf16" : "f32";
+    record["requests"] = cost.requests;
+    record["distinct_tokens"] = cost.tokens;
+    record["logits"] = cost.logits;
+    record["tokens_per_s"] = static_cast<double>(cost.tokens) / cost.seconds;
+    record["prompt_tokens_per_s"] = static_cast<double>(prompt_.size()) / median(prompts);
+    record["share_of_prompt_rate"] = median(shares);
+    if (options_.json)
+      std::puts(to_line(record).c_str());
+    else
+      fmt::print("{:<12} {:>8} {:>8} {:>8.0f} | {:>8.0f} | {:>5.0f}%\n", config.residual, cost.tokens,
+                 cost.logits, record["tokens_per_s"].get<double>(),
+                 record["prompt_tokens_per_s"].get<double>(), 100 * median(shares));
+    for (const auto& [name, entry] : profiler.entries())
+      fmt::print("    {:<12} {:>9.2f} ms in {} calls\n", name, entry.seconds * 1e3, entry.calls);
+    std::fflush(stdout);
+  }
+
+  EvalBenchOptions options_;
+  Exec ex_;
+  std::vector<ScoreRequest> requests_;
+  std::vector<std::int32_t> prompt_;
+};
+
+}  // namespace
+
+void run_eval_bench(const EvalBenchOptions& options, const Exec& ex) { EvalBench(options, ex).run(); }
+
+}  // namespace ddl

@@ -1,0 +1,25 @@
+// ./ddl bench eval: scoring of multiple-choice questions beside the prompt throughput of the decoder, the two
+// in turns on one model, so that both see the same machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/exec.h"
+
+namespace ddl {
+
+struct EvalBenchOptions {
+  std::string preset = "small";
+  std::vector<std::string> residuals = {"baseline", "ddl-cc"};
+  Index questions = 400;   // drawn with the lengths of ARC-Easy, zero-shot
+  Index batch_tokens = 0;  // 0: the scorer's own choice
+  Index prompt = 512;      // tokens of the prompt it is compared with
+  Index rounds = 4;        // the questions are scored in so many parts
+  std::string precision = "auto";
+  bool json = false;
+  bool profile = false;  // where the time of scoring went
+};
+void run_eval_bench(const EvalBenchOptions& options, const Exec& ex);
+
+}  // namespace ddl

@@ -1,0 +1,50 @@
+#include "eval/scorer.h"
+
+#include <chrono>
+
+#include "eval/request_tree.h"
+
+namespace ddl {
+
+Scorer::Scorer(Model& model, ScorerOptions options, const Exec& ex)
+    : ex_(ex), forward_(make_tree_forward(model, {.batch_tokens = options.batch_tokens}, ex)) {}
+
+void Scorer::score(std::span<const ScoreRequest> requests, Scored scored) {
+  const auto start = std::chrono::steady_clock::now();
+  const RequestTree tree(requests, config().context, forward_->shape().depths);
+  // The last tokens do not go through the model, which checks all others.
+  for (const ScoreRequest& r : requests)
+    if (const std::int32_t last = r.continuation.empty() ? 0 : r.continuation.back();
+        last < 0 || last >= config().vocab)
+      throw UserError("token {} is not in the model's vocabulary of {}", last, config().vocab);
+  std::vector<Score> scores(requests.size(), Score{0, true});
+  for (Index r = 0; r < std::ssize(requests); ++r)
+    if (requests[r].continuation.empty()) scored(r, scores[r]);
+  forward_->run(
+      tree.runs(),
+      [&](Index run, Index token, const NextToken& next) {
+        ++cost_.logits;
+        tree.for_each_asked(run, token, [&](const RequestTree::Asked& asked) {
+          Score& score = scores[asked.request];
+          score.log_likelihood += next.log_probability(asked.token);
+          score.greedy = score.greedy && next.is_most_likely(asked.token);
+          if (asked.last) scored(asked.request, score);
+        });
+      },
+      ex_);
+  cost_.requests += std::ssize(requests);
+  cost_.tokens += tree.tokens();
+  cost_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::vector<Score> Scorer::score_all(std::span<const ScoreRequest> requests, Done done) {
+  std::vector<Score> scores(requests.size());
+  Index count = 0;
+  score(requests, [&](Index request, const Score& score) {
+    scores[request] = score;
+    done(++count);
+  });
+  return scores;
+}
+
+}  // namespace ddl

@@ -1,0 +1,55 @@
+// Log-likelihoods of continuations, as many as are asked for at once: beginnings they share are computed
+// once, and only the logits that are needed.
+//
+// A score is a function of its request and the model to the last bit. What else is asked, in which order, how
+// many tokens are computed at a time and on how many threads changes nothing.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "eval/request.h"
+#include "infer/tree_forward.h"
+
+namespace ddl {
+
+struct ScorerOptions {
+  Index batch_tokens = TreeShape{}.batch_tokens;  // computed at a time: memory against speed
+};
+
+class Scorer {
+ public:
+  using Scored = FunctionRef<void(Index request, const Score& score)>;
+  using Done = FunctionRef<void(Index requests)>;
+
+  // The model must outlive the scorer and stay as it is. Throws UserError on impossible sizes.
+  Scorer(Model& model, ScorerOptions options, const Exec& ex);
+
+  const ModelConfig& config() const { return forward_->config(); }
+  const Arena& arena() const { return forward_->arena(); }
+
+  // Hands out each request's score as soon as it is known, in an order of its own. Requests longer than the
+  // model's context lose tokens on the left: of context and continuation the last `context` + 1 tokens count.
+  // Throws UserError where a continuation alone is longer, or a token is not in the vocabulary.
+  void score(std::span<const ScoreRequest> requests, Scored scored);
+  // The scores in the order of the requests; `done` hears how many are known.
+  std::vector<Score> score_all(
+      std::span<const ScoreRequest> requests, Done done = [](Index) {});
+
+  // What all calls so far took.
+  struct Cost {
+    Index requests = 0;
+    Index tokens = 0;  // distinct ones that went through the model
+    Index logits = 0;  // of them, how many were asked what follows
+    double seconds = 0;
+  };
+  const Cost& cost() const { return cost_; }
+
+ private:
+  Exec ex_;
+  std::unique_ptr<TreeForward> forward_;
+  Cost cost_;
+};
+
+}  // namespace ddl

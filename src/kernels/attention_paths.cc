@@ -1,0 +1,212 @@
+#include "kernels/attention_paths.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <type_traits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention_paths.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/exp2-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ddl {
+namespace HWY_NAMESPACE {
+
+// Tiles of twelve sums at most: the smallest vector machines have sixteen registers.
+constexpr Index kTileQueries = 4, kTileKeys = 3, kTileVectors = 2;
+constexpr Index kKeysAtOnce = 32;  // their values stay in the first-level cache for all queries of a block
+
+// s[g][r] = q_g.k_r for G queries and R keys: one chain of sums per pair, whatever G and R are.
+template <Index G, Index R, class Act>
+HWY_INLINE void Dots(float* s, Index ld_s, const Act* HWY_RESTRICT q, Index ld_q, const Act* HWY_RESTRICT k,
+                     Index ld_k, Index K) {
+  const Full d;
+  const Index lanes = static_cast<Index>(hn::Lanes(d));
+  Vec sum[G][R];
+  for (Index g = 0; g < G; ++g)
+    for (Index r = 0; r < R; ++r) sum[g][r] = hn::Zero(d);
+  Index i = 0;
+  for (; i + lanes <= K; i += lanes) {
+    Vec key[R];
+    for (Index r = 0; r < R; ++r) key[r] = LoadF(d, k + r * ld_k + i);
+    for (Index g = 0; g < G; ++g) {
+      const Vec query = LoadF(d, q + g * ld_q + i);
+      for (Index r = 0; r < R; ++r) sum[g][r] = hn::MulAdd(query, key[r], sum[g][r]);
+    }
+  }
+  for (Index g = 0; g < G; ++g)
+    for (Index r = 0; r < R; ++r) {
+      float total = hn::GetLane(hn::SumOfLanes(d, sum[g][r]));
+      for (Index t = i; t < K; ++t) total += to_float(q[g * ld_q + t]) * to_float(k[r * ld_k + t]);
+      s[g * ld_s + r] = total;
+    }
+}
+
+template <Index G, class Act>
+HWY_INLINE void DotsOfGroup(float* s, Index ld_s, const Act* q, Index ld_q, const KeyRows<Act>& keys, Index h,
+                            Index K) {
+  const Act* k = keys.k + h * K;
+  Index j = 0;
+  for (; j + kTileKeys <= keys.count; j += kTileKeys)
+    Dots<G, kTileKeys>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
+  for (; j < keys.count; ++j) Dots<G, 1>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
+}
+
+// acc[g] += sum_j p[g][j] v_j for G queries over n keys, in the order of j.
+template <Index G, class Act>
+HWY_INLINE void AddValues(float* acc, const float* p, Index ld_p, const Act* HWY_RESTRICT v, Index ld_v,
+                          Index n, Index K) {
+  const auto columns = [&](auto d, auto vectors, Index i) HWY_ATTR {
+    constexpr Index kVectors = decltype(vectors)::value;
+    const Index lanes = static_cast<Index>(hn::Lanes(d));
+    hn::Vec<decltype(d)> sum[G][kVectors];
+    for (Index g = 0; g < G; ++g)
+      for (Index x = 0; x < kVectors; ++x) sum[g][x] = hn::LoadU(d, acc + g * K + i + x * lanes);
+    for (Index j = 0; j < n; ++j) {
+      hn::Vec<decltype(d)> value[kVectors];
+      for (Index x = 0; x < kVectors; ++x) value[x] = LoadF(d, v + j * ld_v + i + x * lanes);
+      for (Index g = 0; g < G; ++g) {
+        const auto weight = hn::Set(d, p[g * ld_p + j]);
+        for (Index x = 0; x < kVectors; ++x) sum[g][x] = hn::MulAdd(weight, value[x], sum[g][x]);
+      }
+    }
+    for (Index g = 0; g < G; ++g)
+      for (Index x = 0; x < kVectors; ++x) hn::StoreU(sum[g][x], d, acc + g * K + i + x * lanes);
+  };
+  const Full d;
+  const Index lanes = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + kTileVectors * lanes <= K; i += kTileVectors * lanes)
+    columns(d, std::integral_constant<Index, kTileVectors>(), i);
+  for (; i + lanes <= K; i += lanes) columns(d, std::integral_constant<Index, 1>(), i);
+  for (; i < K; ++i) columns(One(), std::integral_constant<Index, 1>(), i);
+}
+
+// group(count of queries as a constant, first query)
+template <class Group>
+HWY_INLINE void ForGroups(Index queries, const Group& group) {
+  Index i = 0;
+  for (; i + kTileQueries <= queries; i += kTileQueries)
+    group(std::integral_constant<Index, kTileQueries>(), i);
+  switch (queries - i) {
+    case 3:
+      return group(std::integral_constant<Index, 3>(), i);
+    case 2:
+      return group(std::integral_constant<Index, 2>(), i);
+    case 1:
+      return group(std::integral_constant<Index, 1>(), i);
+    default:
+      return;
+  }
+}
+
+// One head. score holds x.count rows of ld_s floats, acc x.count rows of K.
+template <class Act>
+HWY_INLINE void Paths(float* score, Index ld_s, float* acc, const PathQueries<Act>& x, Index h, Index K) {
+  const Act* q = x.q + h * K;
+  Index total = 0;
+  for (const KeyRows<Act>& keys : x.keys) {
+    ForGroups(x.count, [&](auto G, Index i) HWY_ATTR {
+      DotsOfGroup<decltype(G)::value>(score + i * ld_s + total, ld_s, q + i * x.ld, x.ld, keys, h, K);
+    });
+    total += keys.count;
+  }
+
+  const float to_bits = kLog2E / std::sqrt(static_cast<float>(K));
+  float share[kPathQueries];
+  for (Index i = 0; i < x.count; ++i) {
+    float* s = score + i * ld_s;
+    const Index n = total - (x.count - 1 - i);  // the last queries are still in this one's future
+    const float largest = Largest(n, s[0], [&](auto d, Index j) HWY_ATTR { return LoadF(d, s + j); });
+    share[i] = 1.0f / Sum(n, [&](auto d, Index j) HWY_ATTR {
+                 const auto below = hn::Sub(LoadF(d, s + j), hn::Set(d, largest));
+                 const auto e = Exp2(d, hn::Mul(below, hn::Set(d, to_bits)));
+                 StoreF(e, d, s + j);
+                 return e;
+               });
+    // A weight of zero leaves a sum as it is, to the bit.
+    for (Index j = n; j < total; ++j) s[j] = 0;
+  }
+
+  std::fill_n(acc, x.count * K, 0.0f);
+  total = 0;
+  for (const KeyRows<Act>& keys : x.keys) {
+    for (Index begin = 0; begin < keys.count; begin += kKeysAtOnce) {
+      const Index n = std::min(kKeysAtOnce, keys.count - begin);
+      ForGroups(x.count, [&](auto G, Index i) HWY_ATTR {
+        AddValues<decltype(G)::value>(acc + i * K, score + i * ld_s + total + begin, ld_s,
+                                      keys.v + begin * keys.ld_v + h * K, keys.ld_v, n, K);
+      });
+    }
+    total += keys.count;
+  }
+  for (Index i = 0; i < x.count; ++i)
+    ForEach(K, [&](auto d, Index c) HWY_ATTR {
+      StoreF(hn::Mul(LoadF(d, acc + i * K + c), hn::Set(d, share[i])), d, x.o + i * x.ld + h * K + c);
+    });
+}
+
+void PathsF32(float* score, Index ld_s, float* acc, const PathQueries<float>& x, Index h, Index K) {
+  Paths(score, ld_s, acc, x, h, K);
+}
+void PathsBf16(float* score, Index ld_s, float* acc, const PathQueries<bf16>& x, Index h, Index K) {
+  Paths(score, ld_s, acc, x, h, K);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ddl
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "kernels/isa.h"
+
+namespace ddl {
+
+HWY_EXPORT(PathsF32);
+HWY_EXPORT(PathsBf16);
+
+namespace {
+// Rows of scores, and between workers, a line apart.
+Index score_floats(Index longest) { return round_up(longest, 16); }
+Index worker_floats(Index longest, Index K) {
+  return kPathQueries * (score_floats(longest) + round_up(K, 16));
+}
+}  // namespace
+
+Index attention_paths_scratch(Index longest, Index K, int threads) {
+  return threads * worker_floats(longest, K);
+}
+
+template <class Act>
+void attention_paths(float* scratch, std::span<const PathQueries<Act>> blocks, Index longest, Index H,
+                     Index K, const Exec& ex) {
+  current_isa();
+  for (const PathQueries<Act>& x : blocks) {
+    Index keys = 0;
+    for (const KeyRows<Act>& rows : x.keys) keys += rows.count;
+    DDL_CHECK(x.count > 0 && x.count <= kPathQueries && x.count <= keys && keys <= longest,
+              "{} queries over {} keys, of at most {}", x.count, keys, longest);
+  }
+  const Index items = std::ssize(blocks) * H;
+  std::atomic<Index> next = 0;
+  parallel_for(std::min<Index>(items, ex.threads), ex, [&](Index worker) {
+    float* score = scratch + worker * worker_floats(longest, K);
+    float* acc = score + kPathQueries * score_floats(longest);
+    for (Index item; (item = next.fetch_add(1)) < items;) {
+      const PathQueries<Act>& x = blocks[item / H];
+      if constexpr (std::is_same_v<Act, float>)
+        HWY_DYNAMIC_DISPATCH(PathsF32)(score, score_floats(longest), acc, x, item % H, K);
+      else
+        HWY_DYNAMIC_DISPATCH(PathsBf16)(score, score_floats(longest), acc, x, item % H, K);
+    }
+  });
+}
+
+template void attention_paths(float*, std::span<const PathQueries<float>>, Index, Index, Index, const Exec&);
+template void attention_paths(float*, std::span<const PathQueries<bf16>>, Index, Index, Index, const Exec&);
+
+}  // namespace ddl
+#endif
