@@ -10,9 +10,6 @@
 namespace ddl {
 namespace {
 
-// Not core's Json: keeping the order of an object's fields makes reading 50 000 of them quadratic.
-using PlainJson = nlohmann::json;
-
 std::string shortened(std::string_view text) {
   if (text.size() <= 80) return std::string(text);
   std::size_t cut = 80;
@@ -21,10 +18,11 @@ std::string shortened(std::string_view text) {
 }
 
 std::string shown(const PlainJson& value) {
-  return shortened(value.dump(-1, ' ', false, PlainJson::error_handler_t::replace));
+  return shortened(to_line(value));
 }
 
 PlainJson parse_json(std::string_view text, const std::string& where) {
+  if (nests_too_deeply(text)) throw UserError("{}: its JSON nests too deeply to be a tokenizer's", where);
   try {
     return PlainJson::parse(text);
   } catch (const PlainJson::exception& error) {

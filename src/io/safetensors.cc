@@ -47,14 +47,14 @@ float half_to_float(std::uint16_t half) {
   throw UserError("{}: not a valid safetensors file: {}", source, what);
 }
 
-std::size_t to_size(const Json& value, const std::string& source, const std::string& what) {
+std::size_t to_size(const PlainJson& value, const std::string& source, const std::string& what) {
   if (!value.is_number_unsigned())
     refuse(source, fmt::format("{}: expected a whole number of 0 or more, found {}", what,
                                to_line(value).substr(0, 80)));
   return value.get<std::size_t>();
 }
 
-TensorInfo parse_tensor(const std::string& name, const Json& entry, std::size_t data_bytes,
+TensorInfo parse_tensor(const std::string& name, const PlainJson& entry, std::size_t data_bytes,
                         const std::string& source) {
   const std::string what = fmt::format("tensor '{}'", name);
   if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") ||
@@ -68,10 +68,10 @@ TensorInfo parse_tensor(const std::string& name, const Json& entry, std::size_t 
   if (element_bytes == 0)
     refuse(source, fmt::format("{}: unknown dtype '{}', expected F32, BF16, F16 or another of the format",
                                what, tensor.dtype.substr(0, 80)));
-  const Json& shape = entry["shape"];
+  const PlainJson& shape = entry["shape"];
   if (!shape.is_array()) refuse(source, what + ": its shape is not an array");
   std::size_t count = 1;
-  for (const Json& extent_json : shape) {
+  for (const PlainJson& extent_json : shape) {
     const std::size_t extent = to_size(extent_json, source, what + ": shape");
     // In two steps, so that no product can overflow: a tensor larger than the file cannot be true.
     if (extent > data_bytes || (extent != 0 && count > data_bytes / extent))
@@ -81,7 +81,7 @@ TensorInfo parse_tensor(const std::string& name, const Json& entry, std::size_t 
     tensor.shape.push_back(static_cast<Index>(extent));
   }
   tensor.count = static_cast<Index>(count);
-  const Json& offsets = entry["data_offsets"];
+  const PlainJson& offsets = entry["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2)
     refuse(source, what + ": expected data_offsets [begin, end]");
   tensor.begin = to_size(offsets[0], source, what + ": data_offsets");
@@ -113,8 +113,9 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
                                file.size() - kLengthBytes));
   const auto* text = reinterpret_cast<const char*>(file.data() + kLengthBytes);
   if (length == 0 || *text != '{') refuse(source, "its header does not begin with '{'");
-  const Json root = parse_json({text, static_cast<std::size_t>(length)});
-  if (!root.is_object()) refuse(source, "its header is not a JSON object (truncated or damaged)");
+  const PlainJson root = parse_plain_json({text, static_cast<std::size_t>(length)});
+  if (!root.is_object())
+    refuse(source, "its header is not a JSON object (truncated, damaged or absurdly nested)");
 
   SafetensorsHeader header;
   header.data_begin = kLengthBytes + static_cast<std::size_t>(length);
@@ -160,7 +161,7 @@ std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) cons
   return file_.bytes().subspan(header_.data_begin + tensor.begin, tensor.byte_count);
 }
 
-void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, float* out) const {
+const TensorInfo& SafetensorsFile::expect(std::string_view name, std::span<const Index> shape) const {
   const TensorInfo* tensor = find(name);
   if (!tensor)
     throw UserError("{}: tensor '{}' is missing, expected {}", path_, name, describe_tensor("F32", shape));
@@ -170,6 +171,11 @@ void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, 
     throw UserError("{}: tensor '{}' is {}, expected {}{}", path_, name,
                     describe_tensor(tensor->dtype, tensor->shape), describe_tensor("F32", shape),
                     readable ? "" : " (or BF16, F16)");
+  return *tensor;
+}
+
+void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, float* out) const {
+  const TensorInfo* tensor = &expect(name, shape);
   const std::byte* from = bytes(*tensor).data();
   const auto convert = [&]<class Stored>(Stored, auto to_float) {
     for (Index i = 0; i < tensor->count; ++i) {
