@@ -1,5 +1,7 @@
 #include "bench/decode_bench.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -17,43 +19,51 @@ namespace {
 constexpr Index kPast = 64;   // tokens each sequence has when its steps are timed
 constexpr Index kSteps = 12;  // timed one by one; the best counts
 
-// A model under test with its best times so far.
+// A model under test with its best times so far. Prompts and steps have decoders of their own, so that the
+// caches take no more memory than they need.
 struct Subject {
   ModelConfig config;
   ModelPlan plan;
   std::unique_ptr<Model> model;
-  std::unique_ptr<Decoder> decoder;
-  double prefill_s = 1e30;
+  std::unique_ptr<Decoder> prompts, steps;
+  double prefill_s = 1e30, read_gbps = 0;
   std::map<Index, double> step_s;  // by batch
 
-  Subject(const ModelConfig& c, const DecodeBenchOptions& o, Index prompt, const Exec& ex) : config(c) {
+  Subject(const ModelConfig& c, Index prompt, Index slots, const Exec& ex) : config(c) {
     plan = plan_model(config, {1, prompt}, Model::Mode::kInfer);
     model = make_model(config, {1, 1}, Model::Mode::kInfer, 1, ex);
-    const Index slots = *std::max_element(o.batches.begin(), o.batches.end());
-    decoder = make_decoder(*model, {.slots = slots, .chunk = prompt}, ex);
+    prompts = make_decoder(*model, {.slots = 1, .chunk = prompt, .context = prompt}, ex);
+    steps = make_decoder(*model, {.slots = slots, .chunk = kPast, .context = kPast + kSteps}, ex);
   }
 
-  void measure(const DecodeBenchOptions& o, const std::vector<std::int32_t>& prompt, const Exec& ex) {
-    decoder->reset(0);
-    const Decoder::Append whole{0, prompt};
+  void measure(const std::vector<Index>& batches, const std::vector<std::int32_t>& prompt, const Exec& ex) {
+    prompts->reset(0);
+    const Decoder::Append whole{0, prompt}, past{0, std::span(prompt).first(kPast)};
     double start = now();
-    decoder->append({&whole, 1}, ex);
+    prompts->append({&whole, 1}, ex);
     prefill_s = std::min(prefill_s, now() - start);
-    for (const Index batch : o.batches) {
-      std::vector<Decoder::Append> pasts, tokens;
+    for (const Index batch : batches) {
+      steps->reset(0);
+      steps->append({&past, 1}, ex);
+      std::vector<Decoder::Append> tokens;
       for (Index i = 0; i < batch; ++i) {
-        decoder->reset(i);
-        pasts.push_back({i, std::span(prompt).first(kPast)});
+        steps->copy(i, 0);
         tokens.push_back({i, std::span(prompt).subspan(static_cast<std::size_t>(i % kPast), 1)});
       }
-      decoder->append(pasts, ex);
       double& best = step_s.try_emplace(batch, 1e30).first->second;
       for (Index step = 0; step < kSteps; ++step) {
         start = now();
-        decoder->append(tokens, ex);
+        steps->append(tokens, ex);
         best = std::min(best, now() - start);
       }
     }
+    for (int i = 0; i < 3; ++i) read_gbps = std::max(read_gbps, ddl::read_gbps(weights(), ex));
+  }
+
+  // What a step reads: the very bytes, in the very pages.
+  std::span<const std::byte> weights() const {
+    if (!config.uses_bf16()) return std::as_bytes(model->params());
+    return std::as_bytes(std::span(model->bf16_copy(), model->params().size()));
   }
 
   // What a step must read: every weight once, each sequence's keys, values and history.
@@ -75,66 +85,79 @@ class DecodeBench {
   DecodeBench(const DecodeBenchOptions& options, const Exec& ex) : options_(options), ex_(ex) {}
 
   void run() {
+    prepare();
+    limits_ = measure_limits(ex_);
+    // In turns, each round beginning with another, so that all see the same machine; the best of each counts.
+    const std::size_t count = subjects_.size();
+    for (Index round = 0; round < options_.rounds; ++round) {
+      for (std::size_t i = 0; i < count; ++i) {
+        Subject& s = *subjects_[(i + static_cast<std::size_t>(round)) % count];
+        s.measure(options_.batches, prompt_, ex_);
+        limits_.read_gbps = std::max(limits_.read_gbps, s.read_gbps);
+      }
+      double& gflops = in_bf16_peak() ? limits_.bf16_gflops : limits_.f32_gflops;
+      gflops = std::max(gflops, gemm_gflops(in_bf16_peak(), ex_));
+    }
+    print_limits(limits_, ex_, options_.json);
+    if (!options_.json) print_head();
+    for (const auto& subject : subjects_) {
+      if (subject->config.residual == "baseline" && !wanted_baseline_) continue;
+      report(*subject, *subjects_.front());
+      if (options_.profile) profile(*subject);
+    }
+  }
+
+ private:
+  // Makes all models; the baseline comes first, wanted or not.
+  void prepare() {
     ModelConfig config = preset(options_.preset);
     config.precision = options_.precision;
     std::vector<std::string> names = options_.residuals;
     if (names == std::vector<std::string>{"all"}) names = residual_names();
     for (const std::string& name : names) find_residual(name);
+    if (options_.rounds < 1) throw UserError("--rounds: expected 1 or more, found {}", options_.rounds);
     if (options_.batches.empty() || *std::min_element(options_.batches.begin(), options_.batches.end()) < 1)
       throw UserError("--batch: expected whole numbers from 1, as in 1,8");
+    const Index slots = *std::max_element(options_.batches.begin(), options_.batches.end());
     const Index prompt = std::min(options_.prompt, config.context);
-    if (prompt < kPast)
-      throw UserError("--prompt: expected {} tokens or more, found {}", kPast, options_.prompt);
+    if (prompt < kPast + kSteps)
+      throw UserError("--prompt: expected {} tokens or more, found {}", kPast + kSteps, prompt);
     const Random random(1, "prompt");
     for (Index i = 0; i < prompt; ++i)
       prompt_.push_back(static_cast<std::int32_t>(
           random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(config.vocab))));
-
-    limits_ = measure_limits(ex_);
-    print_limits(limits_, ex_, options_.json);
-    if (!options_.json) print_head(config);
-    config.residual = "baseline";
-    Subject baseline(config, options_, std::ssize(prompt_), ex_);
+    wanted_baseline_ = std::erase(names, "baseline") > 0;
+    names.insert(names.begin(), "baseline");
+    check_memory(config, std::ssize(names), prompt, slots);
+    if (!options_.json)
+      fmt::print(stderr, "Measuring {} models side by side, {} rounds ...\n", names.size(), options_.rounds);
     for (const std::string& name : names) {
-      if (name == "baseline") {
-        for (Index round = 0; round < options_.rounds; ++round) {
-          baseline.measure(options_, prompt_, ex_);
-          raise_limits();
-        }
-        report(baseline, baseline);
-        continue;
-      }
       config.residual = name;
-      Subject subject(config, options_, std::ssize(prompt_), ex_);
-      // In turns, so that both see the same machine; only these rounds make the ratio.
-      baseline.prefill_s = 1e30, baseline.step_s.clear();
-      for (Index round = 0; round < options_.rounds; ++round) {
-        baseline.measure(options_, prompt_, ex_);
-        subject.measure(options_, prompt_, ex_);
-        raise_limits();
-      }
-      report(subject, baseline);
-      if (options_.profile) profile(subject);
+      subjects_.push_back(std::make_unique<Subject>(config, prompt, slots, ex_));
     }
-    if (!options_.json) print_limits(limits_, ex_, false);
   }
 
- private:
-  // The machine may have been busy when the run began: limits are the best seen so far.
-  void raise_limits() {
-    const MachineLimits again = measure_limits(ex_);
-    limits_.f32_gflops = std::max(limits_.f32_gflops, again.f32_gflops);
-    limits_.bf16_gflops = std::max(limits_.bf16_gflops, again.bf16_gflops);
-    limits_.stream_gbps = std::max(limits_.stream_gbps, again.stream_gbps);
-    limits_.read_gbps = std::max(limits_.read_gbps, again.read_gbps);
+  static void check_memory(const ModelConfig& config, Index models, Index prompt, Index slots) {
+    const ModelPlan plan = plan_model(config, {1, 1}, Model::Mode::kInfer);
+    const Index cached = prompt + slots * (kPast + kSteps);
+    const std::size_t bytes =
+        static_cast<std::size_t>(models) *
+        (plan.total_bytes + static_cast<std::size_t>(cached * plan.cache_bytes_per_token));
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const auto machine = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
+    if (pages > 0 && bytes > machine / 10 * 9)
+      throw UserError("{} models side by side need {}, the machine has {}; name fewer (--residual)", models,
+                      format_bytes(bytes), format_bytes(machine));
   }
 
-  void print_head(const ModelConfig& config) const {
+  bool in_bf16_peak() const { return subjects_.front()->config.uses_bf16() && limits_.bf16_gflops > 0; }
+
+  void print_head() const {
     fmt::print(
-        "\n{}, {}: a prompt of {} tokens; single tokens after {}. Best of {} rounds; ratios to the baseline "
-        "measured in turns.\n{:<12} {:>8} {:>7} {:>6}",
-        options_.preset, config.uses_bf16() ? "bf16" : "f32", std::ssize(prompt_), kPast, options_.rounds, "",
-        "prompt", "GEMM", "");
+        "\n{}, {}: a prompt of {} tokens, beside the GEMM rate; single tokens after {}, beside reading the "
+        "weights alone. Best of {} rounds.\n{:<12} {:>8} {:>7} {:>6}",
+        options_.preset, subjects_.front()->config.uses_bf16() ? "bf16" : "f32", std::ssize(prompt_), kPast,
+        options_.rounds, "", "prompt", "GEMM", "");
     for (const Index batch : options_.batches)
       fmt::print(" | {:>8} {:>7} {:>6}", fmt::format("batch {}", batch), "memory", "");
     fmt::print(" | {:>5}\n{:<12} {:>8} {:>7} {:>6}", "paper", "residual", "tok/s", "floor", "ratio");
@@ -145,10 +168,9 @@ class DecodeBench {
 
   void report(const Subject& s, const Subject& baseline) const {
     const Index prompt = std::ssize(prompt_);
-    const double gflops =
-        s.config.uses_bf16() && limits_.bf16_gflops > 0 ? limits_.bf16_gflops : limits_.f32_gflops;
+    const double gflops = in_bf16_peak() ? limits_.bf16_gflops : limits_.f32_gflops;
     const double floor_share = s.prompt_flops(prompt) / (gflops * 1e9) / s.prefill_s;
-    const double bandwidth = std::max(limits_.read_gbps, limits_.stream_gbps) * 1e9;
+    const double bandwidth = limits_.read_gbps * 1e9;
     const auto& paper = find_residual(s.config.residual).paper;
     Json record = make_record("decode");
     record["preset"] = options_.preset;
@@ -161,6 +183,7 @@ class DecodeBench {
     std::string line = fmt::format("{:<12} {:>8.0f} {:>6.0f}% {:>6.3f}", s.config.residual,
                                    static_cast<double>(prompt) / s.prefill_s, 100 * floor_share,
                                    baseline.prefill_s / s.prefill_s);
+    record["read_gbps"] = s.read_gbps;  // of this model's own weights
     for (const Index batch : options_.batches) {
       const double seconds = s.step_s.at(batch), share = s.step_bytes(batch) / bandwidth / seconds;
       const double ratio = baseline.step_s.at(batch) / seconds, rate = static_cast<double>(batch) / seconds;
@@ -181,15 +204,17 @@ class DecodeBench {
     Profiler profiler;
     Exec ex = ex_;
     ex.profiler = &profiler;
-    s.measure(options_, prompt_, ex);
+    s.measure(options_.batches, prompt_, ex);
     for (const auto& [name, entry] : profiler.entries())
       fmt::print("    {:<12} {:>9.2f} ms in {} calls\n", name, entry.seconds * 1e3, entry.calls);
   }
 
   DecodeBenchOptions options_;
-  Exec ex_;
+  const Exec ex_;
   MachineLimits limits_{};
   std::vector<std::int32_t> prompt_;
+  std::vector<std::unique_ptr<Subject>> subjects_;  // the baseline first
+  bool wanted_baseline_ = false;
 };
 
 }  // namespace

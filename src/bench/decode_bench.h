@@ -14,7 +14,7 @@ struct DecodeBenchOptions {
   std::vector<std::string> residuals = {"all"};
   std::vector<Index> batches = {1, 8};
   Index prompt = 512;  // tokens of the prompt that is timed, at most the context
-  Index rounds = 3;
+  Index rounds = 5;
   std::string precision = "auto";
   bool json = false;
   bool profile = false;  // where the time of the last round went

@@ -4,15 +4,15 @@
 #include <cstdio>
 
 #include "core/clock.h"
-#include "kernels/adamw.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
+#include "kernels/read_words.h"
 
 namespace ddl {
 namespace {
 
 template <class T>
-double gemm_gflops(const Exec& ex) {
+double gemm_rate(const Exec& ex) {
   double best = 0;
   for (const Index size : {1024, 1536}) {
     const std::vector<T> a(size * size, from_float<T>(0.5f)), b(size * size, from_float<T>(0.25f));
@@ -49,13 +49,6 @@ double stream_gbps(const Exec& ex) {
   return std::max({scale, triad, update});
 }
 
-double read_gbps(const Exec& ex) {
-  const Index count = 1 << 26;  // 256 MiB
-  const std::vector<float> a(count, 1.0f);
-  const Timing t = time_it([&] { sum_of_squares(a.data(), count, ex); }, 0.5);
-  return static_cast<double>(count) * 4 / t.best_s / 1e9;
-}
-
 }  // namespace
 
 Timing time_it(FunctionRef<void()> body, double min_seconds) {
@@ -71,9 +64,26 @@ Timing time_it(FunctionRef<void()> body, double min_seconds) {
   return {seconds.front(), seconds[seconds.size() / 2], static_cast<int>(seconds.size())};
 }
 
+double read_gbps(std::span<const std::byte> data, const Exec& ex) {
+  const auto words = static_cast<Index>(data.size() / sizeof(std::uint32_t));
+  const double start = now();
+  read_words(reinterpret_cast<const std::uint32_t*>(data.data()), words, ex);
+  return static_cast<double>(words) * sizeof(std::uint32_t) / (now() - start) / 1e9;
+}
+
+double gemm_gflops(bool in_bf16, const Exec& ex) {
+  return in_bf16 ? gemm_rate<bf16>(ex) : gemm_rate<float>(ex);
+}
+
 MachineLimits measure_limits(const Exec& ex) {
-  return {gemm_gflops<float>(ex), has_fast_bf16() ? gemm_gflops<bf16>(ex) : 0, stream_gbps(ex),
-          read_gbps(ex)};
+  MachineLimits limits{};
+  limits.f32_gflops = gemm_gflops(false, ex);
+  limits.bf16_gflops = has_fast_bf16() ? gemm_gflops(true, ex) : 0;
+  limits.stream_gbps = stream_gbps(ex);
+  const std::vector<float> data(Index{1} << 26, 1.0f);  // 256 MiB
+  for (int i = 0; i < 5; ++i)
+    limits.read_gbps = std::max(limits.read_gbps, read_gbps(std::as_bytes(std::span(data)), ex));
+  return limits;
 }
 
 void print_limits(const MachineLimits& limits, const Exec& ex, bool json) {

@@ -1,6 +1,7 @@
 // Timing, and the two limits of the machine every benchmark is compared with, measured in the same run.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ struct MachineLimits {
   double read_gbps;    // reading alone
 };
 MachineLimits measure_limits(const Exec& ex);
+
+// One of them, measured now: the best rate of the GEMM library, ...
+double gemm_gflops(bool in_bf16, const Exec& ex);
+// ... and one pass that reads `data` (megabytes at least) and does nothing else.
+double read_gbps(std::span<const std::byte> data, const Exec& ex);
 
 // Prints "AVX2, 2 threads, ..." and the limits: the head of every benchmark. --json prints a record instead.
 void print_limits(const MachineLimits& limits, const Exec& ex, bool json);

@@ -14,7 +14,11 @@ Option Option::show_default() { return Option(option_->capture_default_str()); }
 Option Option::one_of(const std::vector<std::string>& values) {
   return Option(option_->check(CLI::IsMember(values)));
 }
-Option Option::non_negative() { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::non_negative() {  // CLI11's own check would take -1 for the largest unsigned number
+  return Option(option_->check([](const std::string& text) -> std::string {
+    return text.starts_with('-') ? "expected 0 or more, found " + text : "";
+  }));
+}
 Option Option::excludes(Option other) { return Option(option_->excludes(other.option_)); }
 Option Option::separated_by(char delimiter) { return Option(option_->delimiter(delimiter)); }
 Option Option::one_value_each() { return Option(option_->allow_extra_args(false)); }

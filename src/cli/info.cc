@@ -1,4 +1,4 @@
-// ./ddl info: what a model would be, without allocating it.
+// ./ddl info: what a run or a model's folder is, or what a model would be, without allocating it.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -6,11 +6,13 @@
 
 #include "cli/commands.h"
 #include "model/model.h"
+#include "study/describe.h"
 
 namespace ddl {
 namespace {
 
 struct InfoOptions {
+  std::string path;
   std::string preset = "small";
   std::string residual;
   std::vector<std::string> set;
@@ -18,16 +20,13 @@ struct InfoOptions {
   bool json = false;
 };
 
-// "transformer.h.3.attn.c_q.weight" belongs to "attention".
-std::string part_of(const std::string& name) {
-  if (name.find(".attn.") != std::string::npos) return "attention";
-  if (name.find(".mlp.") != std::string::npos) return "MLP";
-  if (name.find("wte") != std::string::npos) return "embedding (tied head)";
-  if (name.find("ln_") != std::string::npos) return "norms";
-  return "residual interface";
+void describe_path(const InfoOptions& options) {
+  const Json description = describe_model(options.path);
+  std::fputs(options.json ? (to_line(description) + "\n").c_str() : model_screen(description).c_str(),
+             stdout);
 }
 
-void run_info(const InfoOptions& options) {
+void describe_plan(const InfoOptions& options) {
   ModelConfig config = preset(options.preset);
   Options keys;
   config.describe(keys);
@@ -36,8 +35,7 @@ void run_info(const InfoOptions& options) {
   const BatchShape shape{options.batch, config.context};
   const ModelPlan plan = plan_model(config, shape, Model::Mode::kTrain);
 
-  std::map<std::string, Index> parts;
-  for (const Param& p : plan.table.list()) parts[part_of(p.name)] += p.count;
+  const std::map<std::string, Index> parts = parameters_by_part(plan.table);
   const Index total = plan.table.parameter_count();
   if (options.json) {
     Json j = make_record("info");
@@ -90,14 +88,25 @@ void run_info(const InfoOptions& options) {
 
 void add_info_command(Command app) {
   auto options = std::make_shared<InfoOptions>();
-  Command info =
-      app.add_command("info", "Parameters, FLOPs, caches and memory of a model, without allocating it");
-  info.add_option("--preset", options->preset, "tiny, mini, small or medium").show_default();
-  info.add_option("--residual", options->residual, "Residual interface, for example ddl-cc");
-  info.add_option("--set", options->set, "Change an option: --set model.channels=8").one_value_each();
-  info.add_option("--batch", options->batch, "Sequences a step, for the memory plan").show_default();
+  Command info = app.add_command(
+      "info",
+      "What a run or a model's folder is; or parameters, FLOPs and memory of a model that may be made");
+  info.add_option("path", options->path, "A run, a checkpoint, or a folder with config.json and weights");
+  const std::vector<Option> plans = {
+      info.add_option("--preset", options->preset, "tiny, mini, small or medium").show_default(),
+      info.add_option("--residual", options->residual, "Residual interface, for example ddl-cc"),
+      info.add_option("--set", options->set, "Change an option: --set model.channels=8").one_value_each(),
+      info.add_option("--batch", options->batch, "Sequences a step, for the memory plan").show_default()};
   info.add_flag("--json", options->json, "One JSON record");
-  info.on_run([options] { run_info(*options); });
+  info.on_run([options, plans] {
+    if (options->path.empty()) return describe_plan(*options);
+    for (const Option& plan : plans)
+      if (plan.given())
+        throw UserError(
+            "{} is there already; --preset, --residual, --set and --batch are for one that may be made",
+            options->path);
+    describe_path(*options);
+  });
 }
 
 }  // namespace ddl

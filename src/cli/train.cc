@@ -20,6 +20,8 @@ void add_train_command(Command app) {
   train.add_option("--set", args->request.sets, "key=value, over the file; may be repeated").one_value_each();
   train.add_option("--data", args->request.data, "The dataset's folder (from `ddl data prepare`)");
   train.add_option("--out", args->request.out, "The run's folder (default: runs/NAME of the config)");
+  train.add_option("--from", args->request.from,
+                   "Start from this model's weights: a run, a checkpoint, or a folder (see `ddl import`)");
   train.add_flag("--resume", args->request.resume, "Go on from the run's newest checkpoint");
   train.add_option("--preset", args->request.preset, "Sizes: tiny, mini, small or medium");
   train.add_flag("--json", args->json, "Print every record as a line of JSON");

@@ -203,6 +203,33 @@ void Options::load_text(std::string_view toml_text, const std::string& source_na
   }
 }
 
+void Options::load_json(const Json& groups, const std::string& source_name) {
+  const std::string before = to_toml();
+  try {
+    for (const auto& [group, values] : groups.items())
+      for (const auto& [name, value] : values.items()) {
+        Option& option = find(group + "." + name, source_name);
+        const bool fits = std::visit(Overload{[&](bool*) { return value.is_boolean(); },
+                                              [&](Index*) { return value.is_number_integer(); },
+                                              [&](double*) { return value.is_number(); },
+                                              [&](std::string*) { return value.is_string(); }},
+                                     option.target_);
+        if (!fits)
+          throw UserError("{}: {} expects {}, found {}", source_name, option.key(), option.expected(),
+                          to_line(value).substr(0, 80));
+        std::visit([&](auto* v) { value.get_to(*v); }, option.target_);
+        option.check(source_name);
+      }
+  } catch (const UserError&) {
+    load_text(before, "defaults");
+    throw;
+  }
+}
+
+void Options::check(const std::string& source_name) const {
+  for (const Option& option : options_) option.check(source_name);
+}
+
 void Options::set(std::string_view assignment) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string_view::npos || equals == 0)

@@ -60,12 +60,15 @@ class Options {
     return insert(key, &field, description);
   }
 
-  // All three throw UserError on an unknown key (naming the nearest valid one), a wrong type or a value out
+  // All of them throw UserError on an unknown key (naming the nearest valid one), a wrong type or a value out
   // of range. A failed load changes nothing.
   void load_file(const std::string& path);
   void load_text(std::string_view toml, const std::string& source_name);
+  void load_json(const Json& groups, const std::string& source_name);  // of the form to_json() gives
   void set(std::string_view
                assignment);  // "key=value"; the value as in TOML, quotes around a string may be left out
+
+  void check(const std::string& source_name) const;  // every range; for values that were set directly
 
   const std::vector<Option>& list() const { return options_; }
   Json to_json() const;         // {"model": {"layers": 12, ...}, ...}

@@ -121,6 +121,7 @@ class Batch {
           fmt::format("the context of {} tokens is full, and the model was made for no more; --slide goes on "
                       "with its last half",
                       decoder_.context()));
+    events_.finished(text.index, text.result);
     return false;
   }
 

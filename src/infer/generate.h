@@ -25,10 +25,12 @@ struct Generation {
   std::string ended;  // "length", "end of text", "stop string", "context"
 };
 
-// Told while it happens; texts are numbered from 0.
+// Told while it happens; texts are numbered from 0. Those that are not given are ignored.
+inline constexpr auto kIgnoreEvent = [](auto&&...) {};
 struct GenerateEvents {
-  FunctionRef<void(Index, std::string_view)> text;
-  FunctionRef<void(const std::string&)> notice;  // one sentence for a person
+  FunctionRef<void(Index, std::string_view)> text = kIgnoreEvent;
+  FunctionRef<void(const std::string&)> notice = kIgnoreEvent;  // one sentence for a person
+  FunctionRef<void(Index, const Generation&)> finished = kIgnoreEvent;
 };
 
 // `count` texts that continue the prompt (any bytes), side by side in the decoder's slots; count may exceed

@@ -73,6 +73,12 @@ std::string TextStream::push(std::string_view bytes) {
   return take(held_.size() - hold, false);
 }
 
+std::string to_valid_utf8(std::string_view bytes) {
+  TextStream stream({});
+  std::string text = stream.push(bytes);
+  return text += stream.finish();
+}
+
 std::string TextStream::finish() { return stopped_ ? "" : take(held_.size(), true); }
 
 }  // namespace ddl

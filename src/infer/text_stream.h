@@ -27,4 +27,7 @@ class TextStream {
   bool stopped_ = false;
 };
 
+// Any bytes as valid UTF-8, replaced in the same way.
+std::string to_valid_utf8(std::string_view bytes);
+
 }  // namespace ddl

@@ -113,7 +113,7 @@ std::vector<CheckpointEntry> list_checkpoints(const std::string& parent) {
   return found;
 }
 
-void verify_checkpoint(const std::string& folder) {
+void verify_checkpoint(const std::string& folder, FileChoice hashed) {
   const std::string path = fmt::format("{}/{}", folder, kManifest);
   if (!fs::exists(path))
     throw UserError("{}: no {}, so this is not a complete checkpoint", folder, kManifest);
@@ -130,6 +130,7 @@ void verify_checkpoint(const std::string& folder) {
       if (found_bytes != entry.at("bytes").get<std::uintmax_t>())
         throw UserError("{}: {} bytes, the manifest says {}", file, found_bytes,
                         entry.at("bytes").get<std::uintmax_t>());
+      if (!hashed(name)) continue;
       if (const std::string hash = sha256_file(file); hash != entry.at("sha256"))
         throw UserError("{}: changed since it was written: SHA-256 {}, the manifest says {}", file, hash,
                         entry.at("sha256").get<std::string>());
@@ -140,11 +141,12 @@ void verify_checkpoint(const std::string& folder) {
 }
 
 std::optional<CheckpointEntry> latest_valid_checkpoint(const std::string& parent,
-                                                       std::vector<std::string>* rejected) {
+                                                       std::vector<std::string>* rejected,
+                                                       FileChoice hashed) {
   const auto entries = list_checkpoints(parent);
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     try {
-      verify_checkpoint(entry->folder);
+      verify_checkpoint(entry->folder, hashed);
       return *entry;
     } catch (const UserError& error) {
       if (rejected) rejected->push_back(error.what());

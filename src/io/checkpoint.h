@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "core/index.h"
 #include "core/record.h"
 #include "io/safetensors.h"
@@ -51,12 +52,16 @@ std::string checkpoint_name(Index step);  // "step-00000042"
 // Folders with the name of a checkpoint and a manifest, oldest first; their files are not read.
 std::vector<CheckpointEntry> list_checkpoints(const std::string& parent);
 
-// Throws UserError naming the file that is missing, has another size or another hash.
-void verify_checkpoint(const std::string& folder);
+// Throws UserError naming the file that is missing, has another size or another hash. A reader that needs
+// only some of the files has only those hashed.
+using FileChoice = FunctionRef<bool(std::string_view file)>;
+inline constexpr auto kEveryFile = [](std::string_view) { return true; };
+void verify_checkpoint(const std::string& folder, FileChoice hashed = kEveryFile);
 
 // The newest that verifies; why newer ones do not goes to `rejected` where given.
 std::optional<CheckpointEntry> latest_valid_checkpoint(const std::string& parent,
-                                                       std::vector<std::string>* rejected = nullptr);
+                                                       std::vector<std::string>* rejected = nullptr,
+                                                       FileChoice hashed = kEveryFile);
 
 // Removes one so that no instant shows half of it as a checkpoint.
 void remove_checkpoint(const std::string& folder);

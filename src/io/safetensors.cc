@@ -114,7 +114,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
   const auto* text = reinterpret_cast<const char*>(file.data() + kLengthBytes);
   if (length == 0 || *text != '{') refuse(source, "its header does not begin with '{'");
   const Json root = parse_json({text, static_cast<std::size_t>(length)});
-  if (!root.is_object()) refuse(source, "its header is not a JSON object (truncated or damaged)");
+  if (!root.is_object())
+    refuse(source, "its header is not a JSON object (truncated, damaged or absurdly nested)");
 
   SafetensorsHeader header;
   header.data_begin = kLengthBytes + static_cast<std::size_t>(length);
@@ -161,7 +162,7 @@ std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) cons
   return file_.bytes().subspan(header_.data_begin + tensor.begin, tensor.byte_count);
 }
 
-void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, float* out) const {
+const TensorInfo& SafetensorsFile::expect(std::string_view name, std::span<const Index> shape) const {
   const TensorInfo* tensor = find(name);
   if (!tensor)
     throw UserError("{}: tensor '{}' is missing, expected {}", path_, name, describe_tensor("F32", shape));
@@ -171,6 +172,11 @@ void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, 
     throw UserError("{}: tensor '{}' is {}, expected {}{}", path_, name,
                     describe_tensor(tensor->dtype, tensor->shape), describe_tensor("F32", shape),
                     readable ? "" : " (or BF16, F16)");
+  return *tensor;
+}
+
+void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, float* out) const {
+  const TensorInfo* tensor = &expect(name, shape);
   const std::byte* from = bytes(*tensor).data();
   const auto convert = [&]<class Stored>(Stored, auto to_float) {
     for (Index i = 0; i < tensor->count; ++i) {

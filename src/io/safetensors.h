@@ -48,6 +48,9 @@ class SafetensorsFile {
   const TensorInfo* find(std::string_view name) const;  // null where there is none
   std::span<const std::byte> bytes(const TensorInfo& tensor) const;
 
+  // What read() would check before it reads; throws the same way. Nothing need be allocated for a tensor that
+  // is not what its reader expects.
+  const TensorInfo& expect(std::string_view name, std::span<const Index> shape) const;
   // The tensor as f32 (F32, BF16, F16 and F64 are read). Throws UserError where it is missing, has another
   // shape or another type, or holds a value that is not finite.
   void read(std::string_view name, std::span<const Index> shape, float* out) const;

@@ -18,6 +18,11 @@ void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, co
 // to 1.9 times as fast for 2 to 8 tokens, about equal at 1 and 16).
 inline constexpr Index kGemvTokens = 16;
 
+// Up to kGemvGroup tokens share a pass over the weights, which sums so many rows at once: twelve sums at
+// most, because the smallest vector machines have sixteen registers.
+inline constexpr Index kGemvGroup = 4;
+constexpr Index gemv_rows(Index tokens) { return tokens == 1 ? 6 : 12 / tokens; }
+
 // linear_fwd for any number of tokens, by whichever of the two is faster.
 template <class T, class Out>
 void linear_decode(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {

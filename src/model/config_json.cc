@@ -1,10 +1,12 @@
 #include "model/config_json.h"
 
+#include "core/arena.h"
 #include "core/error.h"
 
 namespace ddl {
 namespace {
 
+constexpr std::size_t kLargestConfig = 1 << 18;  // real ones have a few kilobytes
 constexpr const char* kOwnModelType = "deep-delta";
 
 Json common_keys(const ModelConfig& c) {
@@ -31,22 +33,38 @@ Json model_config_json(const ModelConfig& config) {
   return json;
 }
 
+void check_config_size(std::string_view text, const std::string& source_name) {
+  if (text.size() > kLargestConfig)
+    throw UserError("{}: {} is too large for a model's configuration (at most {})", source_name,
+                    format_bytes(text.size()), format_bytes(kLargestConfig));
+}
+
+void check_config(const ModelConfig& config, const std::string& source_name) {
+  ModelConfig copy = config;
+  Options options;
+  copy.describe(options);
+  options.check(source_name);
+  try {
+    copy.check();
+  } catch (const UserError& error) {
+    throw UserError("{}: {}", source_name, error.what());
+  }
+}
+
 ModelConfig parse_model_config(const std::string& text, const std::string& source_name) {
+  check_config_size(text, source_name);
   const Json json = parse_json(text);
-  if (!json.is_object()) throw UserError("{}: not a JSON object (truncated or damaged)", source_name);
+  if (!json.is_object()) throw UserError("{}: not a JSON object (empty, truncated or damaged)", source_name);
   if (!json.contains("ddl") || !json["ddl"].is_object())
-    throw UserError("{}: no \"ddl\" object, so it was not written by this program", source_name);
+    throw UserError(
+        "{}: expected \"ddl\" (this program's) or \"model_type\": \"nanogpt-pro\" (the paper's released "
+        "code)",
+        source_name);
   ModelConfig config;
   Options options;
   config.describe(options);
-  std::string toml;
-  for (const auto& [key, value] : json["ddl"].items()) {
-    if (!value.is_primitive() || value.is_null())
-      throw UserError("{}: ddl.{} is {}, expected a value", source_name, key, to_line(value).substr(0, 80));
-    toml += fmt::format("\"model\".{} = {}\n", to_line(Json(key)), to_line(value));
-  }
-  options.load_text(toml, source_name);
-  config.check();
+  options.load_json(Json{{"model", json["ddl"]}}, source_name);
+  check_config(config, source_name);
   const Json common = common_keys(config);
   for (const auto& [key, expected] : common.items())
     if (json.contains(key) && json[key] != expected)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "core/record.h"
 #include "model/config.h"
@@ -14,5 +15,10 @@ Json model_config_json(const ModelConfig& config);
 // Throws UserError naming the source where the text is no JSON, lacks "ddl", holds an unknown or impossible
 // option, or contradicts itself.
 ModelConfig parse_model_config(const std::string& text, const std::string& source_name);
+
+// Throws UserError where the text is too long for a configuration.
+void check_config_size(std::string_view text, const std::string& source_name);
+// ModelConfig::check() and every option's range, for a configuration that came from `source_name`.
+void check_config(const ModelConfig& config, const std::string& source_name);
 
 }  // namespace ddl

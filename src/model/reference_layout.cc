@@ -4,12 +4,15 @@
 #include <cstring>
 #include <set>
 
+#include "model/config_json.h"
 #include "model/residual/residual.h"
 
 namespace ddl {
 namespace {
 
 constexpr const char* kReferenceModelType = "nanogpt-pro";
+constexpr const char* kEmbedding = "transformer.wte.weight";
+constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kEmbeddingConv = "input_embed.conv.weight";
 constexpr double kReferenceValueScale = 4.0;
 
@@ -59,21 +62,6 @@ bool has_param(const ParamTable& table, const std::string& name) {
                      [&](const Param& p) { return p.name == name; });
 }
 
-void refuse_inexpressible(const ModelConfig& c, const ParamTable& table) {
-  const auto refuse = [](const std::string& what) {
-    throw UserError("the released code cannot express this model: {}", what);
-  };
-  const std::string& reason = find_residual(c.residual).not_in_reference;
-  if (!reason.empty()) refuse(fmt::format("{}: {}", c.residual, reason));
-  if (has_param(table, "transformer.h.0.compress_attn.weight"))
-    refuse("model.compressor is \"sublayer\"; its blocks have one compressor for both sublayers");
-  if (c.value != "sigmoid" && has_param(table, "transformer.h.0.ddl_attn.v_proj.weight"))
-    refuse(fmt::format("model.value is \"{}\"; its value branch is 4 sigmoid(W x + b)", c.value));
-  if (c.mlp_width() != 8 * c.width / 3)
-    refuse(fmt::format("model.mlp is {}; its MLP is floor(8/3 width) = {} wide", c.mlp_width(),
-                       8 * c.width / 3));
-}
-
 Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index kc) {
   Json j{{"model_type", kReferenceModelType},
          {"vocab_size", c.vocab},
@@ -106,9 +94,25 @@ Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index 
 
 }  // namespace
 
+std::string why_not_in_reference(const ModelConfig& c, const ParamTable& table) {
+  const std::string& reason = find_residual(c.residual).not_in_reference;
+  if (!reason.empty()) return fmt::format("{}: {}", c.residual, reason);
+  if (has_param(table, "transformer.h.0.compress_attn.weight"))
+    return "model.compressor is \"sublayer\"; its blocks have one compressor for both sublayers "
+           "(model.compressor=block trains such a model)";
+  if (c.value != "sigmoid" && has_param(table, "transformer.h.0.ddl_attn.v_proj.weight"))
+    return fmt::format("model.value is \"{}\"; its value branch is 4 sigmoid(W x + b)", c.value);
+  if (c.mlp_width() != 8 * c.width / 3)
+    return fmt::format("model.mlp is {}; its MLP is floor(8/3 width) = {} wide", c.mlp_width(),
+                       8 * c.width / 3);
+  return "";
+}
+
 ReferenceModel to_reference(Model& model) {
   const ModelConfig& c = model.config();
-  refuse_inexpressible(c, model.table());
+  if (const std::string reason = why_not_in_reference(c, model.table()); !reason.empty())
+    throw UserError("the released code cannot express this model: {}; --layout own exports it as it is",
+                    reason);
   ReferenceModel out;
   const Index C = c.width;
   Index D = 0, kc = 0;
@@ -143,8 +147,15 @@ ReferenceModel to_reference(Model& model) {
   return out;
 }
 
-ModelConfig from_reference_config(const Json& json, const std::string& source, const WeightFolder& weights) {
-  if (!json.is_object() || json.value("model_type", Json()) != kReferenceModelType)
+bool is_reference_config(std::string_view config_json) {
+  const Json json = parse_json(config_json);
+  return json.is_object() && json.contains("model_type") && json["model_type"] == kReferenceModelType;
+}
+
+ModelConfig from_reference_config(std::string_view config_json, const std::string& source,
+                                  const WeightFolder& weights) {
+  const Json json = parse_json(config_json);
+  if (!json.is_object() || !json.contains("model_type") || json["model_type"] != kReferenceModelType)
     throw UserError("{}: expected \"model_type\": \"{}\"", source, kReferenceModelType);
   const auto integer = [&](const char* key) {
     if (!json.contains(key) || !json[key].is_number_integer() || json[key].get<Index>() < 1)
@@ -191,13 +202,13 @@ ModelConfig from_reference_config(const Json& json, const std::string& source, c
   c.residual = !delta ? "baseline" : token ? "ddl-tc" : channel ? "ddl-cc" : "ddl-dv1";
   if ((token || channel) && !conv) c.residual += "-noec";
   if (!delta) {
-    c.check();
+    check_config(c, source);
     return c;
   }
   const auto extent = [&](const std::string& name, std::size_t dimensions, std::size_t which) {
     const TensorInfo& t = weights.info(name);
     if (t.shape.size() != dimensions)
-      throw UserError("{}: tensor '{}' is {}, expected {} dimensions", source, name,
+      throw UserError("{}: tensor '{}' is {}, expected {} dimensions", weights.path_of(name), name,
                       describe_tensor(t.dtype, t.shape), dimensions);
     return t.shape[which];
   };
@@ -217,49 +228,74 @@ ModelConfig from_reference_config(const Json& json, const std::string& source, c
   if (number("ddl_v_sigmoid_scale", kReferenceValueScale) != kReferenceValueScale)
     refuse("ddl_v_sigmoid_scale is not 4");
   c.k_eps = number("ddl_k_eps", c.k_eps), c.beta_init = number("ddl_beta_init", c.beta_init);
-  c.check();
+  check_config(c, source);
   return c;
 }
 
-void load_reference_weights(Model& model, const WeightFolder& weights, const Exec& ex) {
-  const Index C = model.config().width;
+namespace {
+
+struct ReleasedTensor {
+  std::string name;
+  std::vector<Index> shape;
+};
+
+// What the released code has in place of one of our tensors.
+std::vector<ReleasedTensor> released_tensors(const Param& p, Index C, const WeightFolder& weights) {
+  const std::string base = without_weight(p.name);
+  if (p.name == kEmbeddingConv) return {{p.name, {C * p.shape[1], 1, p.shape[0]}}};
+  if (is_compressor(p.name) && p.shape.size() == 3)  // over tokens
+    return {{base + "shortconv.weight", {C * p.shape[1], p.shape[0]}}};
+  if (is_compressor(p.name)) {  // over channels; its kernel may have any length
+    const std::vector<Index>& found = weights.info(p.name).shape;
+    return {{p.name, {C, found.size() == 2 ? found[1] : p.shape[0]}}, {base + "read", {p.shape[0]}}};
+  }
+  return {{p.name, p.shape}};
+}
+
+}  // namespace
+
+void check_reference_weights(const ParamTable& table, const ModelConfig& config,
+                             const WeightFolder& weights) {
   std::set<std::string> known;
-  std::vector<float> released, read;
-  const auto take = [&](std::vector<float>& to, const std::string& name, std::vector<Index> shape) {
-    Index count = 1;
-    for (const Index extent : shape) count *= extent;
-    to.resize(static_cast<std::size_t>(count));
-    weights.read(name, shape, to.data());
-    known.insert(name);
-    return to.data();
-  };
+  for (const Param& p : table.list())
+    for (const ReleasedTensor& t : released_tensors(p, config.width, weights)) {
+      weights.expect(t.name, t.shape);
+      known.insert(t.name);
+    }
+  for (const std::string& name : weights.names())
+    if (!known.contains(name) && name != kHead)
+      throw UserError("{}: tensor '{}' has no place in this model", weights.path_of(name), name);
+  if (weights.contains(kHead)) weights.expect(kHead, table.find(kEmbedding).shape);
+}
+
+void load_reference_weights(Model& model, const WeightFolder& weights, const Exec& ex) {
+  check_reference_weights(model.table(), model.config(), weights);
+  const Index C = model.config().width;
+  std::vector<float> released[2];
   for (const Param& p : model.table().list()) {
     float* data = model.params().data() + p.offset;
-    const std::string base = without_weight(p.name);
-    if (p.name == kEmbeddingConv) {
-      const Index E = p.shape[0], D = p.shape[1];
-      taps_first(data, take(released, p.name, {C * D, 1, E}), E, D, C);
-    } else if (is_compressor(p.name) && p.shape.size() == 3) {
-      const Index E = p.shape[0], D = p.shape[1];
-      taps_first(data, take(released, base + "shortconv.weight", {C * D, E}), E, D, C);
-    } else if (is_compressor(p.name)) {
-      const TensorInfo& info = weights.info(p.name);
-      const Index D = p.shape[0], kc = info.shape.size() == 2 ? info.shape[1] : 0;
-      const float* w = take(released, p.name, {C, kc});
-      fold(data, w, take(read, base + "read", {D}), kc, D, C);
-    } else {
+    const std::vector<ReleasedTensor> parts = released_tensors(p, C, weights);
+    if (parts.size() == 1 && parts[0].name == p.name && p.name != kEmbeddingConv) {  // the same in both
       weights.read(p.name, p.shape, data);
-      known.insert(p.name);
+      continue;
     }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      released[i].resize(static_cast<std::size_t>(weights.info(parts[i].name).count));
+      weights.read(parts[i].name, parts[i].shape, released[i].data());
+    }
+    if (parts.size() == 2)
+      fold(data, released[0].data(), released[1].data(), parts[0].shape[1], p.shape[0], C);
+    else
+      taps_first(data, released[0].data(), p.shape[0], p.shape[1], C);
   }
-  for (const std::string& name : weights.names()) {
-    if (known.contains(name)) continue;
-    if (name != "lm_head.weight") throw UserError("tensor '{}' has no place in this model", name);
-    const Param& wte = model.table().find("transformer.wte.weight");
-    const float* head = take(released, name, wte.shape);
-    if (std::memcmp(head, model.params().data() + wte.offset,
+  if (weights.contains(kHead)) {
+    const Param& wte = model.table().find(kEmbedding);
+    released[0].resize(static_cast<std::size_t>(wte.count));
+    weights.read(kHead, wte.shape, released[0].data());
+    if (std::memcmp(released[0].data(), model.params().data() + wte.offset,
                     static_cast<std::size_t>(wte.count) * sizeof(float)) != 0)
-      throw UserError("lm_head.weight differs from transformer.wte.weight; this project has tied ones only");
+      throw UserError("{}: tensor '{}' differs from '{}'; this project has tied ones only",
+                      weights.path_of(kHead), kHead, kEmbedding);
   }
   model.params_changed(ex);
 }

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/record.h"
@@ -21,14 +22,18 @@ struct ReferenceModel {
   std::deque<std::vector<float>> storage;  // of the others
 };
 
-// Throws UserError, with the reason, where the released code cannot express the model.
+// Why the released code cannot express such a model; empty where it can.
+std::string why_not_in_reference(const ModelConfig& config, const ParamTable& table);
+// Throws UserError with that reason.
 ReferenceModel to_reference(Model& model);
 
 // What model the released configuration and tensors make. Throws UserError where this project cannot express
 // it.
-ModelConfig from_reference_config(const Json& config, const std::string& source_name,
+bool is_reference_config(std::string_view config_json);
+ModelConfig from_reference_config(std::string_view config_json, const std::string& source_name,
                                   const WeightFolder& weights);
-// Its weights into a model of that configuration.
+// Whether the folder's tensors fill a model of that configuration; throws UserError where not.
+void check_reference_weights(const ParamTable& table, const ModelConfig& config, const WeightFolder& weights);
 void load_reference_weights(Model& model, const WeightFolder& weights, const Exec& ex);
 
 }  // namespace ddl

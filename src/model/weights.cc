@@ -1,35 +1,31 @@
 #include "model/weights.h"
 
 #include <filesystem>
-#include <set>
 
 namespace ddl {
-namespace {
 
-// The shards that an index names. A name may not lead out of the folder.
-std::set<std::string> shard_names(const std::string& index_path) {
-  const Json json = parse_json(read_file(index_path));
+std::set<std::string> parse_weight_index(std::string_view text, const std::string& source) {
+  const Json json = parse_json(text);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
-    throw UserError("{}: expected a JSON object with \"weight_map\"", index_path);
+    throw UserError("{}: expected a JSON object with \"weight_map\"", source);
   std::set<std::string> names;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
-    if (!file.is_string() || file.get<std::string>().empty() ||
-        file.get<std::string>().find('/') != std::string::npos)
-      throw UserError("{}: tensor '{}' is in {}, expected the name of a file beside it", index_path,
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
+      throw UserError("{}: tensor '{}' is in {}, expected the name of a file beside it", source,
                       tensor.substr(0, 80), to_line(file).substr(0, 80));
-    names.insert(file.get<std::string>());
+    names.insert(name);
   }
   return names;
 }
 
-}  // namespace
-
-WeightFolder::WeightFolder(const std::string& folder) : folder_(folder) {
-  const std::string whole = folder + "/model.safetensors", index = whole + ".index.json";
-  if (std::filesystem::exists(whole)) {
-    files_.push_back(std::make_unique<SafetensorsFile>(whole));
+WeightFolder::WeightFolder(const std::string& folder) : source_(folder + "/model.safetensors") {
+  const std::string index = source_ + ".index.json";
+  if (std::filesystem::exists(source_)) {
+    files_.push_back(std::make_unique<SafetensorsFile>(source_));
   } else if (std::filesystem::exists(index)) {
-    for (const std::string& name : shard_names(index))
+    source_ = index;
+    for (const std::string& name : parse_weight_index(read_file(index), index))
       files_.push_back(std::make_unique<SafetensorsFile>(folder + "/" + name));
   } else {
     throw UserError("{}: no model.safetensors and no model.safetensors.index.json", folder);
@@ -49,27 +45,37 @@ std::vector<std::string> WeightFolder::names() const {
 
 const SafetensorsFile& WeightFolder::file(std::string_view name) const {
   const auto found = file_of_.find(name);
-  if (found == file_of_.end()) throw UserError("{}: there is no tensor '{}'", folder_, name);
+  if (found == file_of_.end())
+    throw UserError("{}: tensor '{}' is missing ({} others are there)", source_, name, file_of_.size());
   return *files_[found->second];
 }
 
-const TensorInfo& WeightFolder::info(std::string_view name) const { return *file(name).find(name); }
+void WeightFolder::expect(std::string_view name, std::span<const Index> shape) const {
+  if (!contains(name))
+    throw UserError("{}: tensor '{}' is missing, expected {}", source_, name, describe_tensor("F32", shape));
+  file(name).expect(name, shape);
+}
 
 void WeightFolder::read(std::string_view name, std::span<const Index> shape, float* out) const {
+  expect(name, shape);
   file(name).read(name, shape, out);
 }
 
-void load_weights(Model& model, const std::string& folder, const Exec& ex) {
-  const WeightFolder weights(folder);
+void check_weights(const ParamTable& table, const WeightFolder& weights) {
   std::set<std::string> known;
-  for (const Param& p : model.table().list()) {
-    weights.read(p.name, p.shape, model.params().data() + p.offset);
+  for (const Param& p : table.list()) {
+    weights.expect(p.name, p.shape);
     known.insert(p.name);
   }
   for (const std::string& name : weights.names())
     if (!known.contains(name))
-      throw UserError("{}: tensor '{}' is not one of this model's (residual = {})", folder, name,
-                      model.config().residual);
+      throw UserError("{}: tensor '{}' is not one of those this model has (config.json)",
+                      weights.path_of(name), name);
+}
+
+void load_weights(Model& model, const WeightFolder& weights, const Exec& ex) {
+  check_weights(model.table(), weights);
+  for (const Param& p : model.table().list()) weights.read(p.name, p.shape, model.params().data() + p.offset);
   model.params_changed(ex);
 }
 

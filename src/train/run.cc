@@ -9,6 +9,7 @@
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "kernels/isa.h"
+#include "model/stored_model.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/identity.h"
@@ -23,6 +24,27 @@ namespace fs = std::filesystem;
 std::string default_out(const RunRequest& request) {
   return "runs/" + (request.config_file.empty() ? std::string("default")
                                                 : fs::path(request.config_file).stem().string());
+}
+
+std::string model_toml(ModelConfig config) {
+  Options options;
+  config.describe(options);
+  return options.to_toml();
+}
+
+// A model's weights mean something only with the tokens it was trained on.
+void check_same_tokens(const std::string& model_folder, const Dataset& data) {
+  if (data.tokenizer_path().empty() || !fs::exists(model_folder + "/tokenizer.json")) return;
+  const auto model = load_tokenizer(model_folder), dataset = load_tokenizer(data.tokenizer_path());
+  const auto text_of = [](const Tokenizer& t, Index id) { return t.decode({{static_cast<TokenId>(id)}}); };
+  bool same = model->vocab_size() == dataset->vocab_size() && model->end_of_text() == dataset->end_of_text();
+  for (Index id = 0; same && id < model->vocab_size(); ++id)
+    same = text_of(*model, id) == text_of(*dataset, id);
+  if (!same)
+    throw UserError(
+        "{}: its tokenizer ({}) is not the data's ({}, {}); prepare the data with it: ddl data prepare "
+        "--tokenizer {}",
+        model_folder, model->name(), data.folder(), dataset->name(), model_folder);
 }
 
 std::string clock_time() {
@@ -60,6 +82,7 @@ class Run {
   RunConfig config_;
   std::vector<OptionChange> changes_;
   std::optional<RunFolder> folder_;
+  std::optional<StoredModel> start_;  // weights to begin with
   std::optional<Dataset> data_;
   Json identity_;
   std::optional<CheckpointEntry> checkpoint_;  // to resume from
@@ -73,7 +96,9 @@ class Run {
 };
 
 void Run::load_config(const std::string& stored_toml) {
-  ConfigSources sources{request_.preset, stored_toml, request_.config_file, request_.sets};
+  // A model to start from is, like a run's stored configuration, what a file and --set are applied to.
+  ConfigSources sources{request_.preset, start_ ? model_toml(start_->config()) : stored_toml,
+                        request_.config_file, request_.sets};
   config_ = load_run_config(sources);
   if (!request_.data.empty()) config_.train.data_folder = request_.data;
   if (config_.train.data_folder.empty())
@@ -84,11 +109,16 @@ void Run::load_config(const std::string& stored_toml) {
   data_.emplace(Dataset::open(config_.train.data_folder, ex_));
   resolve_with_data(config_, *data_, ex_);
   identity_ = run_identity(*data_);
+  if (!start_) return;
+  check_same_tokens(start_->folder(), *data_);
+  identity_["started_from"] = fs::absolute(start_->folder()).lexically_normal().string();
 }
 
 void Run::open() {
   const std::string out = request_.out.empty() ? default_out(request_) : request_.out;
   if (request_.resume) {
+    if (!request_.from.empty())
+      throw UserError("--from starts a new run, --resume goes on with an old one: give one of them");
     folder_.emplace(out, RunFolder::Purpose::kResume);
     const std::string stored_toml = read_file(folder_->config());
     load_config(stored_toml);
@@ -96,9 +126,11 @@ void Run::open() {
     const Json began = parse_json(read_file(folder_->identity()));
     if (!began.is_object()) throw UserError("{}: damaged", folder_->identity());
     check_identity(began, identity_, out);
+    if (began.contains("started_from")) identity_["started_from"] = began["started_from"];
     remove_unfinished_checkpoints(folder_->checkpoints());
     checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
   } else {
+    if (!request_.from.empty()) start_.emplace(request_.from);
     load_config("");
     folder_.emplace(out, RunFolder::Purpose::kNew);
   }
@@ -108,6 +140,16 @@ void Run::open() {
                                              fixed_files(config_.model, *data_), identity_);
   if (checkpoint_) load_checkpoint(checkpoint_->folder, *trainer_);
   saved_step_ = checkpoint_ ? checkpoint_->step : -1;
+  if (start_) {
+    start_->load(trainer_->model(), ex_);
+    trainer_->optimizer().start_average(ex_);
+    // Kept as step 0: a run that is killed before its first checkpoint must not begin again from random
+    // weights.
+    saver_->save(CheckpointSaver::Prune::kNo);
+    saver_->wait();
+    saver_->finished();
+    saved_step_ = 0;
+  }
   if (!request_.resume) write_file_atomic(folder_->identity(), to_text(identity_));
   write_file_atomic(folder_->config(), config_.to_toml());
   if (request_.resume) folder_->rewind_metrics(trainer_->progress().step);

@@ -12,6 +12,7 @@ namespace ddl {
 
 struct RunRequest {
   std::string config_file, preset, data, out;  // "" where not given
+  std::string from;                            // a model to start from: a run, a checkpoint or a folder
   std::vector<std::string> sets;
   bool resume = false;
   Console::Style style = Console::Style::kPlain;

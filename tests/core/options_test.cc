@@ -81,6 +81,33 @@ TEST(Options, SetTakesBareStrings) {
   EXPECT_THROW(s.options.set("train.lr=fast"), UserError);
 }
 
+TEST(Options, JsonIsCheckedLikeToml) {
+  Sample a, b;
+  a.layers = 3, a.lr = 0.1 + 0.2, a.residual = "ddl-tc";
+  b.options.load_json(a.options.to_json(), "config.json");
+  EXPECT_EQ(a.options.to_json(), b.options.to_json());
+  const auto error = [](const char* text) {
+    Sample s;
+    std::string message;
+    try {
+      s.options.load_json(parse_json(text), "config.json");
+    } catch (const UserError& e) {
+      message = e.what();
+    }
+    EXPECT_EQ(s.options.to_json(), Sample().options.to_json()) << "a failed load changes nothing";
+    return message;
+  };
+  EXPECT_EQ(error(R"({"model":{"layers":5,"layer":3}})"),
+            "config.json: unknown option 'model.layer'; did you mean 'model.layers'?");
+  EXPECT_EQ(error(R"({"model":{"layers":2.0}})"),
+            "config.json: model.layers expects a whole number from 1 to 1000, found 2.0");
+  EXPECT_NE(error(R"({"model":{"layers":0}})").find("model.layers is 0"), std::string::npos);
+  EXPECT_NE(error(R"({"model":{"residual":["ddl-cc"]}})").find("found [\"ddl-cc\"]"), std::string::npos);
+  EXPECT_NE(error(R"({"model":3})"), "");
+  a.lr = 11;
+  EXPECT_THROW(a.options.check("here"), UserError);
+}
+
 TEST(Options, ResolvedTomlRestoresEveryValueExactly) {
   Sample a;
   a.lr = 0.1 + 0.2;

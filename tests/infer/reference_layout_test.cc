@@ -6,6 +6,7 @@
 #include "infer/decoder.h"
 #include "io/file.h"
 #include "model/oracle_model.h"
+#include "model/stored_model.h"
 #include "test_folder.h"
 
 namespace ddl {
@@ -35,11 +36,10 @@ void write(const TestFolder& folder, const ReferenceModel& reference) {
 }
 
 std::unique_ptr<Model> import_from(const std::string& folder) {
-  const WeightFolder weights(folder);
-  const std::string path = folder + "/config.json";
-  const ModelConfig config = from_reference_config(parse_json(read_file(path)), path, weights);
-  auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 9, Exec{});
-  load_reference_weights(*model, weights, Exec{});
+  const StoredModel stored(folder);
+  EXPECT_TRUE(stored.has_released_names());
+  auto model = make_model(stored.config(), {1, 1}, Model::Mode::kInfer, 9, Exec{});
+  stored.load(*model, Exec{});
   return model;
 }
 
@@ -181,14 +181,16 @@ TEST(ReferenceLayout, RefusesWithTheReason) {
   EXPECT_TRUE(
       contains(refusal([](auto& r) { r.config["ddl_v_sigmoid_scale"] = 2.0; }), "ddl_v_sigmoid_scale"));
   EXPECT_TRUE(contains(refusal([](auto& r) { r.config["use_qk_rmsnorm"] = false; }), "use_qk_rmsnorm"));
-  EXPECT_TRUE(contains(refusal([](auto& r) { r.tensors.pop_back(); }), "there is no tensor"));
+  EXPECT_TRUE(
+      contains(refusal([](auto& r) { r.tensors.pop_back(); }), "is missing, expected F32 ["));
   EXPECT_TRUE(contains(refusal([](auto& r) { r.tensors[1].name = "transformer.h.0.attn.bias"; }), "c_q"));
   EXPECT_TRUE(contains(refusal([](auto& r) { r.config["num_hidden_layers"] = 1; }), "has no place"));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.config["vocab_size"] = Index{1} << 60; }), "model.vocab"));
   const std::vector<float> zeros(static_cast<std::size_t>(11 * 8));
   EXPECT_TRUE(contains(refusal([&](auto& r) {
                          r.tensors.push_back({"lm_head.weight", "F32", {11, 8}, zeros.data()});
                        }),
-                       "lm_head.weight differs"));
+                       "'lm_head.weight' differs"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::vector<double> product(const std::vector<double>& x, const std::vector<doub
 template <class T, class Out>
 void check_gemv(double storage_epsilon) {
   for (Index N : {0, 1, 2, 3, 4, 5, 8, 9})
-    for (Index O : {0, 1, 2, 3, 4, 7, 9})
+    for (Index O : {0, 1, 2, 3, 4, 7, 9, 17, 26})
       for (Index I : {1, 3, 8, 17, 40}) {
         const auto x = normals<T>(N * I, 1), w = normals<T>(O * I, 2);
         const Buffer<T> xb(x), wb(w);

@@ -295,5 +295,34 @@ TEST(Validation, DoesNotDependOnTheBatch) {
   }
 }
 
+TEST(Run, StartsFromAModelAndKeepsItAsStepZero) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), first = folder / "first", second = folder / "second";
+  run(small_request(data, first, {"train.steps=2", "model.residual=ddl-tc"}));
+  RunRequest request;  // no sizes: they are the model's
+  request.data = data, request.out = second, request.from = first;
+  request.sets = {"train.steps=3", "train.batch=4", "log.floor=false", "train.seed=5"};
+  request.style = Console::Style::kSilent;
+  run(request);
+  EXPECT_EQ(contents_of(second + "/checkpoints/step-00000000/model.safetensors"),
+            contents_of(first + "/checkpoints/step-00000002/model.safetensors"));
+  EXPECT_EQ(parse_json(contents_of(second + "/run.json"))["started_from"],
+            first + "/checkpoints/step-00000002");
+  const double fresh = records(first, "step")[0]["loss"], started = records(second, "step")[0]["loss"];
+  EXPECT_LT(started, fresh) << "it knows what the first run learnt";
+
+  // Killed before its first checkpoint: what is resumed began with the model, not with random weights.
+  const auto whole = trajectory(second);
+  fs::remove_all(second + "/checkpoints/step-00000003");
+  run(resume_request(second));
+  EXPECT_EQ(trajectory(second), whole);
+
+  request.resume = true;
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(request); }), "give one of them"));
+  request.resume = false, request.out = folder / "third";
+  request.sets.push_back("model.width=64");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(request); }), "transformer.wte.weight"));
+}
+
 }  // namespace
 }  // namespace ddl

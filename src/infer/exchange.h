@@ -1,0 +1,30 @@
+// Weights that move between programs: a model written as a folder in Hugging Face's conventions
+// (model.safetensors, config.json, tokenizer.json, tokenizer_config.json, generation_config.json), in this
+// project's layout or in that of the paper's released code, and such a folder read back.
+#pragma once
+
+#include <string>
+
+#include "core/exec.h"
+#include "model/config.h"
+
+namespace ddl {
+
+struct Exchanged {
+  std::string from, to;  // folders
+  ModelConfig config;
+  Index parameters = 0;
+  bool has_tokenizer = false;
+};
+
+enum class Layout { kOwn, kReference };
+
+// `path` is a run, a checkpoint or a model's folder; `out` must be new or empty. Throws UserError, with the
+// reason, where the released code cannot express the model; then nothing is written.
+Exchanged export_model(const std::string& path, Layout layout, const std::string& out, const Exec& ex);
+
+// A folder in the released layout as one in this project's. tokenizer: "" takes the folder's, if it has one.
+Exchanged import_model(const std::string& folder, const std::string& tokenizer, const std::string& out,
+                       const Exec& ex);
+
+}  // namespace ddl

@@ -1,0 +1,57 @@
+#include "model/stored_model.h"
+
+#include <filesystem>
+
+#include "io/checkpoint.h"
+#include "model/config_json.h"
+#include "model/reference_layout.h"
+
+namespace ddl {
+namespace {
+
+// A model is used without the optimizer's state, which is two thirds of a checkpoint.
+constexpr auto belongs_to_model = [](std::string_view file) {
+  return file != "optimizer.safetensors" && file != "average.safetensors";
+};
+
+}  // namespace
+
+std::string find_model_folder(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(path)) throw UserError("{}: there is no such folder", path);
+  if (fs::exists(path + "/config.json")) {
+    if (fs::exists(path + "/manifest.json")) verify_checkpoint(path, belongs_to_model);
+    return path;
+  }
+  if (!fs::is_directory(path + "/checkpoints"))
+    throw UserError(
+        "{}: expected a run (with checkpoints/) or a folder with config.json and model.safetensors", path);
+  std::vector<std::string> rejected;
+  const auto newest = latest_valid_checkpoint(path + "/checkpoints", &rejected, belongs_to_model);
+  if (!newest)
+    throw UserError("{}: the run has no valid checkpoint yet{}", path,
+                    rejected.empty() ? "" : "; the newest: " + rejected.front());
+  return newest->folder;
+}
+
+StoredModel::StoredModel(const std::string& path) : folder_(find_model_folder(path)), weights_(folder_) {
+  const std::string config_path = folder_ + "/config.json", text = read_file(config_path);
+  check_config_size(text, config_path);
+  released_ = is_reference_config(text);
+  config_ =
+      released_ ? from_reference_config(text, config_path, weights_) : parse_model_config(text, config_path);
+  const ParamTable table = plan_model(config_, {1, 1}, Model::Mode::kInfer).table;
+  if (released_)
+    check_reference_weights(table, config_, weights_);
+  else
+    check_weights(table, weights_);
+}
+
+void StoredModel::load(Model& model, const Exec& ex) const {
+  if (released_)
+    load_reference_weights(model, weights_, ex);
+  else
+    load_weights(model, weights_, ex);
+}
+
+}  // namespace ddl

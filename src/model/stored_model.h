@@ -1,0 +1,37 @@
+// A model as it lies in a folder: config.json and safetensors, under this project's names or under those of
+// the paper's released code.
+#pragma once
+
+#include <string>
+
+#include "model/model.h"
+#include "model/weights.h"
+
+namespace ddl {
+
+// The folder with the weights: `path` itself, or the newest valid checkpoint of the run it is. What belongs
+// to the model is checked against the manifest where there is one. Throws UserError saying what was looked
+// for.
+std::string find_model_folder(const std::string& path);
+
+class StoredModel {
+ public:
+  // Reads the configuration and the headers, and holds every tensor's shape against the configuration, so
+  // that nothing is allocated for a file that cannot fill it. Throws UserError.
+  explicit StoredModel(const std::string& path);
+
+  const std::string& folder() const { return folder_; }
+  const ModelConfig& config() const { return config_; }
+  bool has_released_names() const { return released_; }
+
+  // Into a model of this configuration.
+  void load(Model& model, const Exec& ex) const;
+
+ private:
+  std::string folder_;
+  WeightFolder weights_;
+  bool released_ = false;
+  ModelConfig config_;
+};
+
+}  // namespace ddl
