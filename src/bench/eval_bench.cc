@@ -1,11 +1,12 @@
 #include "bench/eval_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 
+#include "bench/measure.h"
+#include "core/clock.h"
 #include "core/profiler.h"
 #include "core/record.h"
 #include "core/rng.h"
@@ -14,15 +15,6 @@
 
 namespace ddl {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
-  return x[x.size() / 2];
-}
 
 std::vector<std::int32_t> random_tokens(Index n, Index vocab, std::uint64_t seed) {
   const Random random(seed, "tokens");

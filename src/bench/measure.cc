@@ -75,6 +75,11 @@ double gemm_gflops(bool in_bf16, const Exec& ex) {
   return in_bf16 ? gemm_rate<bf16>(ex) : gemm_rate<float>(ex);
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 MachineLimits measure_limits(const Exec& ex) {
   MachineLimits limits{};
   limits.f32_gflops = gemm_gflops(false, ex);

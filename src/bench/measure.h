@@ -18,6 +18,8 @@ struct Timing {
 // Calls body until it has run for min_seconds and at least five times, after one call that does not count.
 Timing time_it(FunctionRef<void()> body, double min_seconds = 0.25);
 
+double median(std::vector<double> values);  // of an even number the larger of the middle two
+
 // What the machine can do: the best GEMM rate of the library and the best streaming rate, over ex.threads.
 struct MachineLimits {
   double f32_gflops;

@@ -62,11 +62,6 @@ class Stepper {
   Index steps_ = 0;
 };
 
-double median(std::vector<double> x) {
-  std::sort(x.begin(), x.end());
-  return x[x.size() / 2];
-}
-
 void print_profile(const std::map<std::string, Profiler::Entry>& profile) {
   std::vector<std::pair<double, std::string>> rows;
   double accounted = 0;

@@ -1,7 +1,6 @@
 #include "eval/scorer.h"
 
-#include <chrono>
-
+#include "core/clock.h"
 #include "eval/request_tree.h"
 
 namespace ddl {
@@ -10,7 +9,7 @@ Scorer::Scorer(Model& model, ScorerOptions options, const Exec& ex)
     : ex_(ex), forward_(make_tree_forward(model, {.batch_tokens = options.batch_tokens}, ex)) {}
 
 void Scorer::score(std::span<const ScoreRequest> requests, Scored scored) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = now();
   const RequestTree tree(requests, config().context, forward_->shape().depths);
   // The last tokens do not go through the model, which checks all others.
   for (const ScoreRequest& r : requests)
@@ -34,7 +33,7 @@ void Scorer::score(std::span<const ScoreRequest> requests, Scored scored) {
       ex_);
   cost_.requests += std::ssize(requests);
   cost_.tokens += tree.tokens();
-  cost_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  cost_.seconds += now() - start;
 }
 
 std::vector<Score> Scorer::score_all(std::span<const ScoreRequest> requests, Done done) {

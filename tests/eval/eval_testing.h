@@ -11,7 +11,7 @@
 
 #include "eval/task.h"
 
-namespace ddl::testing {
+namespace ddl {
 
 // The folder of data that is not part of the repository: $DDL_SHARED, or `shared` beside the repository.
 inline std::filesystem::path shared_data(const std::string& name) {
@@ -19,9 +19,9 @@ inline std::filesystem::path shared_data(const std::string& name) {
   return std::filesystem::path(set ? set : DDL_SOURCE_DIR "/../shared") / "data" / name;
 }
 
-#define DDL_NEEDS_SHARED(name)                                     \
-  if (!std::filesystem::exists(::ddl::testing::shared_data(name))) \
-  GTEST_SKIP() << "needs " << ::ddl::testing::shared_data(name) << " (set DDL_SHARED)"
+#define DDL_NEEDS_SHARED(name)                            \
+  if (!std::filesystem::exists(::ddl::shared_data(name))) \
+  GTEST_SKIP() << "needs " << ::ddl::shared_data(name) << " (set DDL_SHARED)"
 
 inline const Task& builtin(const std::string& name) {
   for (const Task& task : builtin_tasks())
@@ -37,4 +37,4 @@ inline std::string utf8(std::uint32_t code) {
   return {static_cast<char>(0xf0 | code >> 18), tail(12), tail(6), tail(0)};
 }
 
-}  // namespace ddl::testing
+}  // namespace ddl

@@ -10,7 +10,6 @@
 namespace ddl {
 namespace {
 
-using testing::builtin;
 constexpr double kInfinity = std::numeric_limits<double>::infinity(),
                  kNan = std::numeric_limits<double>::quiet_NaN();
 

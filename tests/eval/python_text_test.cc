@@ -10,8 +10,6 @@
 namespace ddl {
 namespace {
 
-using testing::utf8;
-
 TEST(PythonText, StripsWhatPythonCallsWhiteSpace) {
   const std::vector<std::uint32_t> space = {0x09,   0x0a,   0x0b,   0x0c,   0x0d,   0x1c,   0x1d,   0x1e,
                                             0x1f,   0x20,   0x85,   0xa0,   0x1680, 0x2000, 0x2001, 0x2002,

@@ -14,8 +14,6 @@
 namespace ddl {
 namespace {
 
-using testing::builtin;
-
 // The one-shot contexts of the specification, for each task: shown T, asked E.
 TEST(FewShot, ContextsOfEveryTask) {
   const TaskDocument t{{"T.text"}, {"T.a", "T.b"}, 1}, e{{"E.text"}, {"E.a", "E.b"}, 0};
@@ -91,10 +89,10 @@ TEST(FewShot, SharedDraws) {
   for (const char* name : {"arc_easy", "piqa"}) {
     DDL_NEEDS_SHARED(std::string("eval/") + name);
     const Task& task = builtin(name);
-    const std::string data = testing::shared_data("eval").string();
+    const std::string data = shared_data("eval").string();
     const auto asked = read_split(task, data, task.eval_split()), pool = read_split(task, data, "train");
     const auto shown = draw_shots(task, asked, pool, 1);
-    std::ifstream file(testing::shared_data("fewshot") / (std::string(name) + "_1shot.txt"));
+    std::ifstream file(shared_data("fewshot") / (std::string(name) + "_1shot.txt"));
     std::size_t lines = 0;
     for (std::string line; std::getline(file, line); ++lines) {
       std::istringstream words(line);
@@ -169,8 +167,8 @@ TEST(Encode, OneRequestPerChoiceInOrder) {
 TEST(Encode, Gpt2OnSharedRows) {
   DDL_NEEDS_SHARED("gpt2-tokenizer");
   DDL_NEEDS_SHARED("eval");
-  const auto gpt2 = load_tokenizer(testing::shared_data("gpt2-tokenizer").string());
-  const std::string data = testing::shared_data("eval").string();
+  const auto gpt2 = load_tokenizer(shared_data("gpt2-tokenizer").string());
+  const std::string data = shared_data("eval").string();
   std::map<std::string, std::size_t> longest;
   for (const Task& task : builtin_tasks()) {
     if (!std::filesystem::exists(data + "/" + task.name)) continue;

@@ -12,8 +12,6 @@
 namespace ddl {
 namespace {
 
-using testing::builtin;
-
 const std::string kRow1 = R"({"goal":"g1","sol1":"a","sol2":"b","label":1})";
 const std::string kRow2 = R"({"goal":"g2","sol1":"c","sol2":"d","label":0})";
 
@@ -122,7 +120,7 @@ TEST(TaskRows, ParquetShardsMustAllBeThere) {
 
 TEST(TaskRows, SharedDataHasTheRowsItSays) {
   DDL_NEEDS_SHARED("eval");
-  const std::string data = testing::shared_data("eval").string();
+  const std::string data = shared_data("eval").string();
   const auto count = [&](const char* task, const char* split) {
     return std::ssize(read_split(builtin(task), data, split));
   };
@@ -141,7 +139,7 @@ TEST(TaskRows, SharedDataHasTheRowsItSays) {
 // The specification's counts of PIQA's stray white space: a reader that tidies up would lose them.
 TEST(TaskRows, PiqaKeepsItsStrayWhiteSpace) {
   DDL_NEEDS_SHARED("eval/piqa");
-  const auto documents = read_split(builtin("piqa"), testing::shared_data("eval").string(), "validation");
+  const auto documents = read_split(builtin("piqa"), shared_data("eval").string(), "validation");
   Index ends[2] = {}, begins[2] = {};
   for (const TaskDocument& document : documents)
     for (std::size_t i = 0; i < 2; ++i) {

@@ -11,7 +11,6 @@
 namespace ddl {
 namespace {
 
-using testing::builtin;
 using Texts = std::vector<std::string>;
 
 TaskDocument fill(const std::string& task, const std::string& row) {
