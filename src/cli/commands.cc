@@ -9,6 +9,7 @@ void add_all_commands(Command app) {
   add_data_command(app);
   add_train_command(app);
   add_generate_command(app);
+  add_eval_command(app);
   add_export_command(app);
   add_import_command(app);
   add_info_command(app);

@@ -144,22 +144,18 @@ class DocumentMaker {
 
 void parse_json_rows(std::string_view text, FunctionRef<void(Json&, Index)> on_row) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  const auto parse = [](std::string_view json, Index number) {
-    Json value = parse_json(json);
-    if (value.is_discarded()) throw UserError("row {}: not valid JSON", number);
-    return value;
-  };
   const auto give = [&](Json& row, Index number) {
     try {
       on_row(row, number);
-    } catch (const UserError& error) {
-      throw UserError("row {}: {}", number, error.what());
+    } catch (const UserError& refusal) {
+      throw UserError("row {}: {}", number, refusal.what());
     }
   };
+  std::string error;
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && text[first] == '[') {
-    Json array = parse_json(text);
-    if (array.is_discarded()) throw UserError("not a valid JSON array");
+    Json array = parse_json(text, &error);
+    if (array.is_discarded()) throw UserError("not a valid JSON array: {}", error);
     Index number = 0;
     for (Json& row : array) give(row, ++number);
     return;
@@ -171,7 +167,8 @@ void parse_json_rows(std::string_view text, FunctionRef<void(Json&, Index)> on_r
     begin = end + 1;
     ++number;
     if (is_blank(line)) continue;
-    Json row = parse(line, number);
+    Json row = parse_json(line, &error);
+    if (row.is_discarded()) throw UserError("row {}: not valid JSON: {}", number, error);
     give(row, number);
   }
 }

@@ -104,7 +104,7 @@ TEST(TaskRows, DeepNestingIsARefusalNotACrash) {
   const std::string deep(200000, '['), close(200000, ']');
   folder.write("arc_easy/test.jsonl", R"({"question":"q","answerKey":"A","choices":)" + deep + close + "}");
   EXPECT_TRUE(contains(message_of<UserError>([&] { read_split(builtin("arc_easy"), folder.path(), "test"); }),
-                       "row 1: expected the columns"));
+                       "row 1: not valid JSON"));
 }
 
 TEST(TaskRows, ParquetShardsMustAllBeThere) {

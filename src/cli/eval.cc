@@ -1,0 +1,119 @@
+// ./ddl eval: accuracy on tasks as lm-evaluation-harness measures it, and loss on text.
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "eval/language.h"
+#include "eval/model_hash.h"
+#include "eval/report.h"
+#include "eval/run.h"
+#include "eval/scorer.h"
+#include "infer/load.h"
+#include "io/file.h"
+
+namespace ddl {
+namespace {
+
+struct EvalCommand {
+  std::string run, precision;
+  std::vector<std::string> tasks, task_files, texts;
+  EvalRequest request;
+  ScorerOptions scorer_options;
+  bool json = false, paper = false;
+
+  void execute() {
+    if (request.shots < 0) throw UserError("--shots: expected 0 or more, found {}", request.shots);
+    if (request.limit < 0) throw UserError("--limit: expected 1 or more, found {}", request.limit);
+    if (paper) check_paper_shots(request.shots);
+    choose_tasks();
+    if (request.tasks.empty() && texts.empty())
+      throw UserError("nothing to evaluate: give --tasks NAMES --data DIR, or --text FILE");
+    if (!request.tasks.empty() && request.data.empty())
+      throw UserError("--tasks needs --data DIR, a folder with a folder for each task (docs/evaluation.md)");
+
+    const Exec ex = default_exec();
+    const LoadedModel loaded = load_model(run, precision, ex);
+    Scorer scorer(*loaded.model, scorer_options, ex);
+    if (!json) request.progress = stderr;
+    if (!request.tasks.empty()) evaluate_tasks(loaded, scorer, ex);
+    for (const std::string& text : texts) evaluate_text(loaded, scorer, text, ex);
+  }
+
+ private:
+  void choose_tasks() {
+    std::vector<Task> custom;
+    for (const std::string& file : task_files) custom.push_back(parse_task(read_file(file), file));
+    std::vector<std::string> names = tasks;
+    if (names.empty())
+      for (const Task& task : custom) names.push_back(task.name);
+    request.tasks = find_tasks(names, custom);
+  }
+
+  void evaluate_tasks(const LoadedModel& loaded, Scorer& scorer, const Exec& ex) {
+    const std::string numbers = loaded.model->config().uses_bf16() ? "bf16" : "f32";
+    request.model_hash = hash_model_folder(loaded.folder, numbers);
+    const auto score = [&](std::span<const ScoreRequest> requests, FunctionRef<void(Index)> done) {
+      return scorer.score_all(requests, done);
+    };
+    const EvalReport report = run_tasks(request, *loaded.tokenizer, score, ex);
+    if (json) {
+      Json record = report_json(report);
+      record["model"] = {{"folder", loaded.folder}, {"hash", request.model_hash}, {"numbers", numbers}};
+      record["seconds"] = scorer.cost().seconds;
+      if (paper) record["paper"] = paper_json(request.shots);
+      std::puts(to_line(record).c_str());
+      return;
+    }
+    fmt::print("{} ({}, {})\n{}", loaded.folder, loaded.model->config().residual, numbers,
+               report_table(report));
+    if (paper) fmt::print("{}", paper_table(report, loaded.model->config().residual));
+    const Scorer::Cost& cost = scorer.cost();
+    if (cost.seconds > 0)
+      fmt::print(stderr, "{} requests, {} tokens after sharing, {:.1f} s, {:.0f} tokens/s\n", cost.requests,
+                 cost.tokens, cost.seconds, static_cast<double>(cost.tokens) / cost.seconds);
+  }
+
+  void evaluate_text(const LoadedModel& loaded, Scorer& scorer, const std::string& text, const Exec& ex) {
+    const LanguageReport report =
+        evaluate_language(scorer, *loaded.tokenizer, text,
+                          {.limit = request.limit, .corpus = {}, .progress = request.progress}, ex);
+    if (json)
+      std::puts(to_line(report.json()).c_str());
+    else
+      fmt::print("{}", report.table());
+  }
+};
+
+}  // namespace
+
+void add_eval_command(Command app) {
+  auto c = std::make_shared<EvalCommand>();
+  Command eval =
+      app.add_command("eval", "Accuracy on tasks as lm-evaluation-harness measures it, and loss on text");
+  eval.add_option("run", c->run, "A run, a checkpoint, or a folder with config.json and weights").required();
+  eval.add_option("--tasks", c->tasks, "Names with commas between, or all (the paper's eight)")
+      .separated_by(',')
+      .one_value_each();
+  eval.add_option("--data", c->request.data, "The folder with a folder for each task (docs/evaluation.md)");
+  eval.add_option("--task-file", c->task_files, "A task of your own, in TOML; may be repeated")
+      .one_value_each();
+  eval.add_option("--text", c->texts,
+                  "Loss on a text file, a folder of texts, or token shards; may be repeated")
+      .one_value_each();
+  eval.add_option("--shots", c->request.shots, "Examples before each question").show_default();
+  eval.add_option("--limit", c->request.limit, "Only the first documents of each task or text; 0: all")
+      .show_default();
+  eval.add_option("--batch-tokens", c->scorer_options.batch_tokens,
+                  "Tokens computed at a time: memory against speed, the scores are the same")
+      .show_default();
+  eval.add_option("--samples", c->request.samples,
+                  "A file with a line for every document; an interrupted evaluation goes on from it");
+  eval.add_flag("--paper", c->paper, "The paper's results beside ours");
+  eval.add_option("--precision", c->precision, "auto, f32 or bf16 (default: as trained)")
+      .one_of({"auto", "f32", "bf16"});
+  eval.add_flag("--json", c->json, "One JSON record, with the keys of lm-evaluation-harness");
+  eval.on_run([c] { c->execute(); });
+}
+
+}  // namespace ddl
