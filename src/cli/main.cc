@@ -1,6 +1,25 @@
+#include <unistd.h>
+
+#include <cstdlib>
+
 #include "cli/commands.h"
 
+namespace {
+
+// Threads that wait for one another spin for a moment and then sleep. The OpenMP library's own moment is so
+// long that on a busy machine it takes the processor from the very thread that is waited for, and everything
+// is tens of times slower; on a quiet one a short moment is as fast. The library reads the setting before
+// main: hence the second start. Where that fails, all goes on as it would have.
+void spin_briefly(char** argv) {
+  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
+  ::setenv("GOMP_SPINCOUNT", "1000", 1);
+  ::execv("/proc/self/exe", argv);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  spin_briefly(argv);
   return ddl::run_command_line(argc, argv,
                                "Deep Delta: Transformers whose residual stream is rewritten by a delta rule",
                                ddl::add_all_commands);
