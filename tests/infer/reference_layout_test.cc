@@ -181,8 +181,7 @@ TEST(ReferenceLayout, RefusesWithTheReason) {
   EXPECT_TRUE(
       contains(refusal([](auto& r) { r.config["ddl_v_sigmoid_scale"] = 2.0; }), "ddl_v_sigmoid_scale"));
   EXPECT_TRUE(contains(refusal([](auto& r) { r.config["use_qk_rmsnorm"] = false; }), "use_qk_rmsnorm"));
-  EXPECT_TRUE(
-      contains(refusal([](auto& r) { r.tensors.pop_back(); }), "is missing, expected F32 ["));
+  EXPECT_TRUE(contains(refusal([](auto& r) { r.tensors.pop_back(); }), "is missing, expected F32 ["));
   EXPECT_TRUE(contains(refusal([](auto& r) { r.tensors[1].name = "transformer.h.0.attn.bias"; }), "c_q"));
   EXPECT_TRUE(contains(refusal([](auto& r) { r.config["num_hidden_layers"] = 1; }), "has no place"));
   EXPECT_TRUE(contains(refusal([](auto& r) { r.config["vocab_size"] = Index{1} << 60; }), "model.vocab"));
