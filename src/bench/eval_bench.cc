@@ -58,9 +58,9 @@ std::vector<ScoreRequest> read_questions(const EvalBenchOptions& options, const 
   request.shots = options.shots;
   request.limit = options.questions;
   std::vector<ScoreRequest> requests;
-  const auto write_down = [&](std::span<const ScoreRequest> some, FunctionRef<void(Index)>) {
-    requests.insert(requests.end(), some.begin(), some.end());
-    return std::vector<Score>(some.size());
+  const auto write_down = [&](std::span<const ScoreRequest> asked, Scorer::Scored scored) {
+    requests.assign(asked.begin(), asked.end());
+    for (Index i = 0; i < std::ssize(asked); ++i) scored(i, {});
   };
   run_tasks(request, *load_tokenizer(options.tokenizer), write_down, ex);
   return requests;
