@@ -10,6 +10,7 @@
 #include "core/profiler.h"
 #include "core/record.h"
 #include "core/rng.h"
+#include "eval/run.h"
 #include "eval/scorer.h"
 #include "infer/decoder.h"
 
@@ -47,6 +48,24 @@ std::vector<ScoreRequest> draw_questions(Index count, Index vocab) {
   return requests;
 }
 
+// The requests of a real task: the scorer that run_tasks() is given here only writes them down.
+std::vector<ScoreRequest> read_questions(const EvalBenchOptions& options, const Exec& ex) {
+  if (options.data.empty() || options.tokenizer.empty())
+    throw UserError("--task {} needs --data DIR and --tokenizer PATH", options.task);
+  EvalRequest request;
+  request.tasks = find_tasks({options.task}, {});
+  request.data = options.data;
+  request.shots = options.shots;
+  request.limit = options.questions;
+  std::vector<ScoreRequest> requests;
+  const auto write_down = [&](std::span<const ScoreRequest> asked, Scorer::Scored scored) {
+    requests.assign(asked.begin(), asked.end());
+    for (Index i = 0; i < std::ssize(asked); ++i) scored(i, {});
+  };
+  run_tasks(request, *load_tokenizer(options.tokenizer), write_down, ex);
+  return requests;
+}
+
 class EvalBench {
  public:
   EvalBench(const EvalBenchOptions& options, const Exec& ex) : options_(options), ex_(ex) {}
@@ -58,16 +77,18 @@ class EvalBench {
     if (options_.rounds < 1 || options_.questions < options_.rounds)
       throw UserError("--questions: expected at least as many as rounds, {}; found {}", options_.rounds,
                       options_.questions);
-    requests_ = draw_questions(options_.questions, config.vocab);
+    requests_ = options_.task.empty() ? draw_questions(options_.questions, config.vocab)
+                                      : read_questions(options_, ex_);
     prompt_ = random_tokens(std::min(options_.prompt, config.context), config.vocab, 1);
     if (!options_.json)
       fmt::print(
-          "{}, {}, {} thread{}: {} questions of four choices in {} parts, and a prompt of {} tokens before "
-          "and after "
-          "each.\n{:<12} {:>8} {:>8} {:>8} | {:>8} | {:>6}\n{:<12} {:>8} {:>8} {:>8} | {:>8} | {:>6}\n",
+          "{}, {}, {} thread{}: {} requests ({}) in {} parts, a prompt of {} tokens before and after each.\n"
+          "{:<12} {:>8} {:>8} {:>8} | {:>8} | {:>6}\n{:<12} {:>8} {:>8} {:>8} | {:>8} | {:>6}\n",
           options_.preset, config.uses_bf16() ? "bf16" : "f32", ex_.threads, ex_.threads == 1 ? "" : "s",
-          options_.questions, options_.rounds, prompt_.size(), "", "distinct", "", "scoring", "prompt",
-          "share", "residual", "tokens", "logits", "tok/s", "tok/s", "");
+          requests_.size(),
+          options_.task.empty() ? "drawn" : fmt::format("{}, {} shots", options_.task, options_.shots),
+          options_.rounds, prompt_.size(), "", "distinct", "", "scoring", "prompt", "share", "residual",
+          "tokens", "logits", "tok/s", "tok/s", "");
     for (const std::string& name : options_.residuals) {
       config.residual = name;
       measure(config);
@@ -95,7 +116,7 @@ class EvalBench {
     std::vector<double> prompts = {prefill_s()}, shares;
     for (Index round = 0; round < options_.rounds; ++round) {
       const auto at = [&](Index r) {
-        return static_cast<std::size_t>(4 * (options_.questions * r / options_.rounds));
+        return static_cast<std::size_t>(std::ssize(requests_) * r / options_.rounds);
       };
       const Scorer::Cost before = scorer.cost();
       scorer.score_all(std::span(requests_).subspan(at(round), at(round + 1) - at(round)));
@@ -111,6 +132,8 @@ class EvalBench {
     record["preset"] = options_.preset;
     record["residual"] = config.residual;
     record["precision"] = config.uses_bf16() ? "bf16" : "f32";
+    record["task"] = options_.task.empty() ? Json(nullptr) : Json(options_.task);
+    record["shots"] = options_.shots;
     record["requests"] = cost.requests;
     record["distinct_tokens"] = cost.tokens;
     record["logits"] = cost.logits;

@@ -12,7 +12,9 @@ namespace ddl {
 struct EvalBenchOptions {
   std::string preset = "small";
   std::vector<std::string> residuals = {"baseline", "ddl-cc"};
-  Index questions = 400;   // drawn with the lengths of ARC-Easy, zero-shot
+  Index questions = 400;  // of the task; without one, drawn with the lengths of ARC-Easy, zero-shot
+  std::string task, data, tokenizer;
+  Index shots = 0;
   Index batch_tokens = 0;  // 0: the scorer's own choice
   Index prompt = 512;      // tokens of the prompt it is compared with
   Index rounds = 4;        // the questions are scored in so many parts

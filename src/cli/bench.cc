@@ -59,7 +59,12 @@ void add_bench_command(Command app) {
   eval.add_option("--residual", eval_options->residuals, "Residual interfaces")
       .separated_by(',')
       .show_default();
-  eval.add_option("--questions", eval_options->questions, "Questions of four choices").show_default();
+  eval.add_option("--questions", eval_options->questions, "At most so many questions").show_default();
+  eval.add_option("--task", eval_options->task,
+                  "A task of `ddl eval`; without it, random tokens like ARC-Easy's");
+  eval.add_option("--data", eval_options->data, "The folder with the task's data");
+  eval.add_option("--tokenizer", eval_options->tokenizer, "The tokenizer of the task's text");
+  eval.add_option("--shots", eval_options->shots, "Examples before each question of the task").show_default();
   eval.add_option("--batch-tokens", eval_options->batch_tokens,
                   "Tokens computed at a time; 0: the scorer's choice")
       .show_default();

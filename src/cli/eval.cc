@@ -53,8 +53,8 @@ struct EvalCommand {
   void evaluate_tasks(const LoadedModel& loaded, Scorer& scorer, const Exec& ex) {
     const std::string numbers = loaded.model->config().uses_bf16() ? "bf16" : "f32";
     request.model_hash = hash_model_folder(loaded.folder, numbers);
-    const auto score = [&](std::span<const ScoreRequest> requests, FunctionRef<void(Index)> done) {
-      return scorer.score_all(requests, done);
+    const auto score = [&](std::span<const ScoreRequest> requests, Scorer::Scored scored) {
+      scorer.score(requests, scored);
     };
     const EvalReport report = run_tasks(request, *loaded.tokenizer, score, ex);
     if (json) {

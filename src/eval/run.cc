@@ -55,22 +55,39 @@ class TaskRun {
         values_(task_.metrics.size(), std::vector<double>(questions_.size())),
         progress_(task_.name, ProgressLine::Unit::kDocuments, questions_.size(), request.progress) {}
 
+  // All of a task's requests go to the scorer at once: the more it sees, the more of them share a beginning.
+  // A document is finished, and written to the samples, when the last of its scores arrives.
   void run() {
+    struct Asked {
+      Index document, choice;
+    };
+    std::vector<ScoreRequest> requests;
+    std::vector<Asked> asked;
+    std::vector<std::vector<Score>> scores(questions_.size());
+    std::vector<Index> missing(questions_.size(), 0);
     for (Index i = 0; i < std::ssize(questions_); ++i) {
-      const Question& question = questions_[static_cast<std::size_t>(i)];
-      if (const auto* scores = samples_ ? samples_->find(task_.name, i, question) : nullptr) {
+      const Question& question = questions_[i];
+      if (const auto* earlier = samples_ ? samples_->find(task_.name, i, question) : nullptr) {
         progress_.skip(1);
-        finish(i, *scores);
+        finish(i, *earlier);
         continue;
       }
       for (ScoreRequest& r : encode_question(question, tokenizer_)) {
-        tokens_ += std::ssize(r.context) + std::ssize(r.continuation);
-        requests_.push_back(std::move(r));
+        requests.push_back(std::move(r));
+        asked.push_back({i, missing[i]++});
       }
-      pending_.push_back(i);
-      if (tokens_ >= request_.chunk_tokens) score_pending();
+      scores[i].resize(static_cast<std::size_t>(missing[i]));
     }
-    score_pending();
+    std::uint64_t documents = 0;
+    score_(requests, [&](Index request, const Score& score) {
+      const auto [document, choice] = asked[request];
+      scores[document][static_cast<std::size_t>(choice)] = score;
+      if (--missing[document] > 0) return;
+      finish(document, scores[document]);
+      write_sample(document, scores[document]);
+      progress_.update(++documents);
+    });
+    for (const Index left : missing) DDL_CHECK(left == 0, "a document lacks {} scores", left);
   }
 
   TaskResult result(const PreparedTask& prepared, const Exec& ex) const {
@@ -87,32 +104,12 @@ class TaskRun {
   }
 
  private:
-  void score_pending() {
-    if (pending_.empty()) return;
-    const double per_request = static_cast<double>(pending_.size()) / static_cast<double>(requests_.size());
-    const auto done = [&](Index requests) {
-      progress_.update(static_cast<std::uint64_t>(static_cast<double>(scored_) +
-                                                  per_request * static_cast<double>(requests)));
-    };
-    const std::vector<Score> scores = score_(requests_, done);
-    DDL_CHECK(scores.size() == requests_.size(), "{} scores for {} requests", scores.size(),
-              requests_.size());
-    auto next = scores.begin();
-    for (const Index i : pending_) {
-      const Question& question = questions_[static_cast<std::size_t>(i)];
-      const std::vector<Score> own(next, next + question.count());
-      next += question.count();
-      finish(i, own);
-      if (!samples_) continue;
-      std::vector<std::pair<std::string, double>> named;
-      for (std::size_t m = 0; m < task_.metrics.size(); ++m)
-        named.emplace_back(metric_name(task_.metrics[m]), values_[m][static_cast<std::size_t>(i)]);
-      samples_->write(task_.name, i, question, own, named);
-    }
-    scored_ += std::ssize(pending_);
-    pending_.clear();
-    requests_.clear();
-    tokens_ = 0;
+  void write_sample(Index i, const std::vector<Score>& scores) {
+    if (!samples_) return;
+    std::vector<std::pair<std::string, double>> named;
+    for (std::size_t m = 0; m < task_.metrics.size(); ++m)
+      named.emplace_back(metric_name(task_.metrics[m]), values_[m][static_cast<std::size_t>(i)]);
+    samples_->write(task_.name, i, questions_[static_cast<std::size_t>(i)], scores, named);
   }
 
   void finish(Index i, const std::vector<Score>& scores) {
@@ -129,9 +126,6 @@ class TaskRun {
   SampleFile* samples_;
   std::vector<std::vector<double>> values_;  // of each metric and document
   ProgressLine progress_;
-  std::vector<Index> pending_;  // documents whose requests wait to be scored together
-  std::vector<ScoreRequest> requests_;
-  Index tokens_ = 0, scored_ = 0;
 };
 
 }  // namespace

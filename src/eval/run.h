@@ -17,9 +17,9 @@
 
 namespace ddl {
 
-// Scores requests, in any order it likes, and tells how many are done as it goes.
-using ScoreFunction =
-    std::function<std::vector<Score>(std::span<const ScoreRequest>, FunctionRef<void(Index requests)> done)>;
+// Scores requests in any order it likes, and hands out each score as soon as it is known.
+using ScoreFunction = std::function<void(std::span<const ScoreRequest>,
+                                         FunctionRef<void(Index request, const Score& score)> scored)>;
 
 struct EvalRequest {
   std::vector<Task> tasks;
@@ -29,7 +29,6 @@ struct EvalRequest {
   std::string samples;     // a file; "": none
   std::string model_hash;  // of the samples' lines
   std::FILE* progress = nullptr;
-  Index chunk_tokens = 65536;  // scored at once; an interruption loses at most this much
 };
 
 struct MetricResult {
