@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "cli/commands.h"
 #include "core/record.h"
@@ -83,8 +84,10 @@ struct GenerateCommand {
     const std::string shown_prompt = to_valid_utf8(text);
     std::map<Index, Generation> waiting;
     Index next = 0;
+    bool prompt_shown = false;  // with the first piece: a prompt that is refused is not
     const auto show = [&](Index, std::string_view piece) {
       if (!streams) return;
+      if (!std::exchange(prompt_shown, true)) fmt::print("{}", shown_prompt);
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       std::fflush(stdout);
     };
@@ -97,9 +100,8 @@ struct GenerateCommand {
       for (; waiting.contains(next); waiting.erase(next++)) print(next, shown_prompt, waiting[next]);
       std::fflush(stdout);
     };
-    show(0, shown_prompt);
     generate(decoder, tokenizer, text, num, options, {show, notice, finished}, ex);
-    if (streams) std::puts("");
+    show(0, "\n");
     std::fflush(stdout);
   }
 
