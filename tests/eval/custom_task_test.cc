@@ -30,15 +30,15 @@ TEST(CustomTask, TheExampleOfThePageRuns) {
   std::vector<std::string> contexts;
   const auto bytes = load_tokenizer("bytes");
   // A model that likes Oslo and Lima.
-  const auto score = [&](std::span<const ScoreRequest> requests, FunctionRef<void(Index)>) {
-    std::vector<Score> scores;
-    for (const ScoreRequest& r : requests) {
+  const auto score = [&](std::span<const ScoreRequest> requests,
+                         FunctionRef<void(Index, const Score&)> scored) {
+    for (Index i = 0; i < std::ssize(requests); ++i) {
+      const ScoreRequest& r = requests[i];
       contexts.push_back(bytes->decode(std::vector<TokenId>(r.context.begin(), r.context.end())));
       const std::string city =
           bytes->decode(std::vector<TokenId>(r.continuation.begin(), r.continuation.end()));
-      scores.push_back({city == " Oslo" || city == " Lima" ? -1.0 : -9.0, false});
+      scored(i, {city == " Oslo" || city == " Lima" ? -1.0 : -9.0, false});
     }
-    return scores;
   };
   const TaskResult result = run_tasks(request, *bytes, score, {}).results.at(0);
   EXPECT_EQ(result.documents, 2);
