@@ -191,7 +191,7 @@ void run_demo(const DemoOptions& asked, const Exec& ex) {
   print_sample(options.out + "/ddl-cc", ex);
   say(
       fmt::format("\nNext:\n"
-                  "  ./ddl generate {0}/ddl-cc --prompt \"Tom\"\n"
+                  "  ./ddl generate {0}/ddl-cc --prompt \"One day,\" --temperature 0.7\n"
                   "  ./ddl tokenizer train my.txt --vocab 4096 --out tokenizer\n"
                   "  ./ddl data prepare my.txt --tokenizer tokenizer --out data/mine\n"
                   "  ./ddl train --data data/mine --out runs/mine",
