@@ -42,11 +42,18 @@ std::string number(Metric metric, double value) {
   return fmt::format("{:.{}f}", value, metric == Metric::kPerplexity ? 3 : 4);
 }
 
-std::string table_line(const std::string& task, const std::vector<std::string>& cells,
-                       const std::string& rest) {
-  std::string line = fmt::format("{:<16}", task);
-  for (const std::string& cell : cells) line += fmt::format("{:>19}", cell);
-  return line + rest + "\n";
+// Columns as wide as their widest cell; the first and the last to the left, numbers to the right.
+std::string layout(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const auto& row : rows) {
+    text += fmt::format("{:<{}}", row.front(), widths.front());
+    for (std::size_t i = 1; i + 1 < row.size(); ++i) text += fmt::format("  {:>{}}", row[i], widths[i]);
+    text += fmt::format("  {}\n", row.back());
+  }
+  return text;
 }
 
 }  // namespace
@@ -57,33 +64,32 @@ std::string report_table(const EvalReport& report) {
     if (std::any_of(report.results.begin(), report.results.end(),
                     [&](const auto& r) { return r.find(metric); }))
       columns.push_back(metric);
-  std::vector<std::string> cells;
-  for (const Metric metric : columns) cells.push_back(fmt::format("{} +- error ", metric_name(metric)));
-  std::string text =
-      table_line("task", cells, fmt::format("{:>8}{:>7}{:>9}  {}", "N", "shots", "version", "data"));
+  std::vector<std::vector<std::string>> rows = {{"task"}};
+  for (const Metric metric : columns) rows.back().insert(rows.back().end(), {metric_name(metric), "stderr"});
+  rows.back().insert(rows.back().end(), {"N", "shots", "version", "data"});
   for (const TaskResult& result : report.results) {
-    cells.clear();
+    std::vector<std::string>& row = rows.emplace_back(1, result.task);
     for (const Metric metric : columns) {
       const MetricResult* m = result.find(metric);
-      cells.push_back(!m         ? ""
-                      : m->error ? number(metric, m->value) + " +- " + number(metric, *m->error)
-                                 : number(metric, m->value) + "          ");
+      row.push_back(m ? number(metric, m->value) : "");
+      row.push_back(m && m->error ? number(metric, *m->error) : "");
     }
-    text += table_line(result.task, cells,
-                       fmt::format("{:>8}{:>7}{:>9.1f}  {}", result.documents, result.shots, result.version,
-                                   result.data_hash.substr(0, 12)));
+    row.insert(row.end(), {fmt::format("{}", result.documents), fmt::format("{}", result.shots),
+                           fmt::format("{:.1f}", result.version), result.data_hash.substr(0, 12)});
   }
-  if (const auto means = paper_means(report)) {
-    cells.assign(columns.size(), "");
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      if (columns[i] == Metric::kAccuracy) cells[i] = number(columns[i], means->acc) + "          ";
-      if (columns[i] == Metric::kNormalisedAccuracy)
-        cells[i] = number(columns[i], means->headline) + "          ";
+  const auto means = paper_means(report);
+  if (means) {
+    std::vector<std::string>& row = rows.emplace_back(1, "mean of eight");
+    for (const Metric metric : columns) {
+      row.push_back(metric == Metric::kAccuracy             ? number(metric, means->acc)
+                    : metric == Metric::kNormalisedAccuracy ? number(metric, means->headline)
+                                                            : "");
+      row.push_back("");
     }
-    text += table_line("mean of eight", cells,
-                       "  (each task counts the same; acc_norm: acc where there is none)");
+    row.insert(row.end(), {"", "", "", ""});
   }
-  return text;
+  return layout(rows) +
+         (means ? "The mean counts each task the same; for acc_norm acc where a task has none.\n" : "");
 }
 
 Json report_json(const EvalReport& report) {

@@ -79,14 +79,19 @@ class TaskRun {
       scores[i].resize(static_cast<std::size_t>(missing[i]));
     }
     std::uint64_t documents = 0;
-    score_(requests, [&](Index request, const Score& score) {
+    const auto scored = [&](Index request, const Score& score) {
       const auto [document, choice] = asked[request];
       scores[document][static_cast<std::size_t>(choice)] = score;
       if (--missing[document] > 0) return;
       finish(document, scores[document]);
       write_sample(document, scores[document]);
       progress_.update(++documents);
-    });
+    };
+    try {
+      score_(requests, scored);
+    } catch (const UserError& error) {  // a continuation longer than the model's context
+      throw UserError("{}: {}", task_.name, error.what());
+    }
     for (const Index left : missing) DDL_CHECK(left == 0, "a document lacks {} scores", left);
   }
 
