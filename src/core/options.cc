@@ -207,8 +207,9 @@ void Options::load_json(const Json& groups, const std::string& source_name) {
   const std::string before = to_toml();
   try {
     for (const auto& [group, values] : groups.items())
-      for (const auto& [name, value] : values.items()) {
-        Option& option = find(group + "." + name, source_name);
+      for (const auto& item : values.items()) {
+        const Json& value = item.value();
+        Option& option = find(group + "." + item.key(), source_name);
         const bool fits = std::visit(Overload{[&](bool*) { return value.is_boolean(); },
                                               [&](Index*) { return value.is_number_integer(); },
                                               [&](double*) { return value.is_number(); },

@@ -116,19 +116,20 @@ class Preparation {
   Source tokenize(const std::vector<std::string>& inputs, const std::string& what, DocumentSpool& spool) {
     CorpusReader reader(inputs, options_.corpus);
     ProgressLine progress(what, ProgressLine::Unit::kBytes, reader.bytes_total(), options_.progress);
-    std::vector<Document> batch;
-    std::vector<Encoded> encoded;
     for (bool more = true; more;) {
-      std::size_t bytes = 0, count = 0;
-      while (bytes < kBatchBytes && count < kBatchDocuments) {
-        if (count == batch.size()) batch.emplace_back();
-        more = reader.next(batch[count]);
+      // New for each batch: buffers that are kept would each grow to the longest document that ever came to
+      // their place, gigabytes in the end.
+      std::vector<Document> batch;
+      for (std::size_t bytes = 0; bytes < kBatchBytes && batch.size() < kBatchDocuments;) {
+        Document document;
+        more = reader.next(document);
         if (!more) break;
-        bytes += batch[count++].text.size();
+        bytes += document.text.size();
+        batch.push_back(std::move(document));
       }
-      encoded.resize(std::max(encoded.size(), count));
-      parallel_for(static_cast<Index>(count), ex_, [&](Index i) { encode(batch[i], encoded[i]); });
-      for (std::size_t i = 0; i < count; ++i)
+      std::vector<Encoded> encoded(batch.size());
+      parallel_for(std::ssize(batch), ex_, [&](Index i) { encode(batch[i], encoded[i]); });
+      for (std::size_t i = 0; i < batch.size(); ++i)
         spool.add(batch[i].index, batch[i].piece, encoded[i].tokens, encoded[i].answers);
       progress.update(reader.bytes_read(),
                       fmt::format("{:.2f}M tokens", static_cast<double>(spool.tokens()) / 1e6));
@@ -141,8 +142,6 @@ class Preparation {
   }
 
   void encode(const Document& document, Encoded& out) {
-    out.tokens.clear();
-    out.answers.clear();
     if (document.piece == 0) out.tokens.push_back(tokenizer_.end_of_text());
     tokenizer_.encode(document.text, out.tokens);
     if (document.answers.empty()) return;
