@@ -131,7 +131,7 @@ void verify_checkpoint(const std::string& folder, FileChoice hashed) {
         throw UserError("{}: {} bytes, the manifest says {}", file, found_bytes,
                         entry.at("bytes").get<std::uintmax_t>());
       if (!hashed(name)) continue;
-      if (const std::string hash = sha256_file(file); hash != entry.at("sha256"))
+      if (const std::string hash = sha256_file(file); hash != entry.at("sha256").get<std::string>())
         throw UserError("{}: changed since it was written: SHA-256 {}, the manifest says {}", file, hash,
                         entry.at("sha256").get<std::string>());
     }

@@ -49,7 +49,7 @@ HWY_INLINE void SoftmaxBlock(Act* p, float* acc_QK, float* max_Q, float* sum_Q, 
     const float largest = Largest(n, before, [&](auto d, Index j) HWY_ATTR { return LoadF(d, s_row + j); });
     const float sum = Sum(n, [&](auto d, Index j) HWY_ATTR {
       const auto below = hn::Sub(LoadF(d, s_row + j), hn::Set(d, largest));
-      const auto e = Exp2(d, hn::Mul(below, hn::Set(d, to_bits)));
+      const auto e = QuickExp2(d, hn::Mul(below, hn::Set(d, to_bits)));
       StoreF(e, d, p_row + j);
       return e;
     });
@@ -60,7 +60,7 @@ HWY_INLINE void SoftmaxBlock(Act* p, float* acc_QK, float* max_Q, float* sum_Q, 
     } else if (largest == before) {
       sum_Q[i] += sum;
     } else {
-      const float shrink = hn::GetLane(Exp2(One(), hn::Set(One(), (before - largest) * to_bits)));
+      const float shrink = hn::GetLane(QuickExp2(One(), hn::Set(One(), (before - largest) * to_bits)));
       sum_Q[i] = sum_Q[i] * shrink + sum;
       float* acc_K = acc_QK + i * K;
       ForEach(K, [&](auto d, Index k)
@@ -103,7 +103,7 @@ HWY_INLINE void GradBlock(Act* p, Act* ds, const float* s, const float* dp, cons
     const Index row = i * block.ld, n = block.visible(i);
     ForEach(n, [&](auto d, Index j) HWY_ATTR {
       const auto to_bits = hn::Set(d, block.scale * kLog2E);
-      const auto weight = Exp2(d, hn::MulSub(LoadF(d, s + row + j), to_bits, hn::Set(d, lse2_Q[i])));
+      const auto weight = QuickExp2(d, hn::MulSub(LoadF(d, s + row + j), to_bits, hn::Set(d, lse2_Q[i])));
       const auto above = hn::Sub(LoadF(d, dp + row + j), hn::Set(d, delta_Q[i]));
       StoreF(weight, d, p + row + j);
       StoreF(hn::Mul(hn::Mul(weight, hn::Set(d, block.scale)), above), d, ds + row + j);

@@ -34,7 +34,7 @@ HWY_INLINE void Decode(float* score, float* sum, const CachedQuery<Act>& x, Inde
       Largest(x.keys, score[0], [&](auto d, Index j) HWY_ATTR { return LoadF(d, score + j); });
   const float total = Sum(x.keys, [&](auto d, Index j) HWY_ATTR {
     const auto below = hn::Sub(LoadF(d, score + j), hn::Set(d, largest));
-    const auto e = Exp2(d, hn::Mul(below, hn::Set(d, to_bits)));
+    const auto e = QuickExp2(d, hn::Mul(below, hn::Set(d, to_bits)));
     StoreF(e, d, score + j);
     return e;
   });

@@ -123,7 +123,7 @@ HWY_INLINE void Paths(float* score, Index ld_s, float* acc, const PathQueries<Ac
     const float largest = Largest(n, s[0], [&](auto d, Index j) HWY_ATTR { return LoadF(d, s + j); });
     share[i] = 1.0f / Sum(n, [&](auto d, Index j) HWY_ATTR {
                  const auto below = hn::Sub(LoadF(d, s + j), hn::Set(d, largest));
-                 const auto e = Exp2(d, hn::Mul(below, hn::Set(d, to_bits)));
+                 const auto e = QuickExp2(d, hn::Mul(below, hn::Set(d, to_bits)));
                  StoreF(e, d, s + j);
                  return e;
                });

@@ -21,7 +21,7 @@ constexpr float kLn2 = 0.69314718055994530942f;
 // leaves n in the low bits of the sum, ready to be shifted into an exponent: no conversion is needed. 2^f is
 // the polynomial of degree 6 with the smallest largest relative error (1.6e-8, an eighth of an f32 epsilon).
 template <class D>
-HWY_INLINE hn::Vec<D> Exp2(D d, hn::Vec<D> z) {
+HWY_INLINE hn::Vec<D> QuickExp2(D d, hn::Vec<D> z) {
   const hn::Rebind<std::int32_t, D> di;
   const auto magic = hn::Set(d, 12582912.0f);
   const auto shifted = hn::Add(z, magic);
@@ -42,7 +42,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> QuickSigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f);
   const auto z = hn::Min(hn::Set(d, 126.0f), hn::Mul(x, hn::Set(d, -kLog2E)));
-  return hn::Div(one, hn::Add(one, Exp2(d, z)));
+  return hn::Div(one, hn::Add(one, QuickExp2(d, z)));
 }
 
 // The largest of term(tag, i) over i in [0, n); `low` where n = 0.

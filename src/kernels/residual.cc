@@ -64,10 +64,6 @@ HWY_INLINE float SquaredNorm(const T* x, Index C) {
   });
 }
 
-HWY_INLINE float Sigmoid1(float x) {
-  return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
-}
-
 // --- forward
 // ----------------------------------------------------------------------------------------------------------
 
@@ -374,44 +370,6 @@ void BackwardBf16(float* s, float* ds, const ReadBwd<bf16>* r, const WriteBwd<bf
   BackwardTokens(s, ds, r, w, {p[0], p[1], p[2], p[3], p[4], p[5]}, b, e, D, C);
 }
 
-// --- two-layer gate
-// ---------------------------------------------------------------------------------------------------
-
-void GateForward(float* beta_N, const float* hidden_NG, const float* w2_G, float b2, Index begin, Index end,
-                 Index G) {
-  for (Index n = begin; n < end; ++n) {
-    const float logit = Sum(G, [&](auto tag, Index i) HWY_ATTR {
-      return hn::Mul(hn::Tanh(tag, hn::LoadU(tag, hidden_NG + n * G + i)), hn::LoadU(tag, w2_G + i));
-    });
-    beta_N[n] = 2 * Sigmoid1(logit + b2);
-  }
-}
-
-// dhidden_i = dlogit w2_i (1 - t_i^2),  dw2_i += dlogit t_i,  db2 += dlogit,  with t = tanh(hidden).
-template <class T>
-void GateBackward(T* dhidden_NG, float* partial, const float* dbeta_N, const float* beta_N,
-                  const float* hidden_NG, const float* w2_G, Index begin, Index end, Index G) {
-  for (Index n = begin; n < end; ++n) {
-    const float dlogit = dbeta_N[n] * beta_N[n] * (1 - beta_N[n] / 2);
-    partial[G] += dlogit;
-    ForEach(G, [&](auto tag, Index i) HWY_ATTR {
-      const auto t = hn::Tanh(tag, hn::LoadU(tag, hidden_NG + n * G + i));
-      const auto g = hn::Set(tag, dlogit);
-      const auto slope = hn::NegMulAdd(t, t, hn::Set(tag, 1.0f));
-      StoreF(hn::Mul(hn::Mul(g, hn::LoadU(tag, w2_G + i)), slope), tag, dhidden_NG + n * G + i);
-      hn::StoreU(hn::MulAdd(g, t, hn::LoadU(tag, partial + i)), tag, partial + i);
-    });
-  }
-}
-void GateBackwardF32(float* dh, float* p, const float* db, const float* b, const float* h, const float* w,
-                     Index begin, Index end, Index G) {
-  GateBackward(dh, p, db, b, h, w, begin, end, G);
-}
-void GateBackwardBf16(bf16* dh, float* p, const float* db, const float* b, const float* h, const float* w,
-                      Index begin, Index end, Index G) {
-  GateBackward(dh, p, db, b, h, w, begin, end, G);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace ddl
 HWY_AFTER_NAMESPACE();
@@ -424,9 +382,6 @@ HWY_EXPORT(ForwardF32);
 HWY_EXPORT(ForwardBf16);
 HWY_EXPORT(BackwardF32);
 HWY_EXPORT(BackwardBf16);
-HWY_EXPORT(GateForward);
-HWY_EXPORT(GateBackwardF32);
-HWY_EXPORT(GateBackwardBf16);
 
 constexpr Index kTokensPerTask = 64;  // long enough for the hardware's prefetch, short enough to share evenly
 
@@ -499,33 +454,6 @@ void residual_bwd(float* state_NDC, float* dstate_NDC, const ReadBwd<T>* read, c
   join(4, read->dvalue_b_D, channels);
 }
 
-void two_layer_gate_fwd(float* beta_N, const float* hidden_NG, const float* w2_G, const float* b2, Index N,
-                        Index G, const Exec& ex) {
-  current_isa();
-  parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(GateForward)(beta_N, hidden_NG, w2_G, *b2, begin, end, G);
-  });
-}
-
-template <class T>
-void two_layer_gate_bwd(T* dhidden_NG, float* dw2_G, float* db2, const float* dbeta_N, const float* beta_N,
-                        const float* hidden_NG, const float* w2_G, float* scratch, Index N, Index G,
-                        const Exec& ex) {
-  current_isa();
-  parallel_for(kPieces, ex, [&](Index p) {
-    float* row = scratch + p * (G + 1);
-    std::fill_n(row, G + 1, 0.0f);
-    const Index begin = piece_begin(N, p), end = piece_begin(N, p + 1);
-    if constexpr (std::is_same_v<T, float>)
-      HWY_DYNAMIC_DISPATCH(GateBackwardF32)(dhidden_NG, row, dbeta_N, beta_N, hidden_NG, w2_G, begin, end, G);
-    else
-      HWY_DYNAMIC_DISPATCH(GateBackwardBf16)
-    (dhidden_NG, row, dbeta_N, beta_N, hidden_NG, w2_G, begin, end, G);
-  });
-  join_pieces(dw2_G, scratch, G + 1, G, N, ex);
-  join_pieces(db2, scratch + G, G + 1, 1, N, ex);
-}
-
 template void residual_fwd(float*, const WriteFwd<float>*, const ReadFwd<float>*, Index, Index, Index,
                            const Exec&);
 template void residual_fwd(float*, const WriteFwd<bf16>*, const ReadFwd<bf16>*, Index, Index, Index,
@@ -534,10 +462,6 @@ template void residual_bwd(float*, float*, const ReadBwd<float>*, const WriteBwd
                            Index, Index, const Exec&);
 template void residual_bwd(float*, float*, const ReadBwd<bf16>*, const WriteBwd<bf16>*, float*, Index, Index,
                            Index, const Exec&);
-template void two_layer_gate_bwd(float*, float*, float*, const float*, const float*, const float*,
-                                 const float*, float*, Index, Index, const Exec&);
-template void two_layer_gate_bwd(bf16*, float*, float*, const float*, const float*, const float*,
-                                 const float*, float*, Index, Index, const Exec&);
 
 }  // namespace ddl
 #endif  // HWY_ONCE

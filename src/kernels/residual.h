@@ -115,14 +115,4 @@ void residual_bwd(float* state_NDC, float* dstate_NDC, const ReadBwd<T>* read, c
                   float* scratch, Index N, Index D, Index C, const Exec& ex);
 Index residual_bwd_scratch(Index D, Index C, Index channels);
 
-// The two-layer gate, from hidden_NG = W1 context (a GEMM):  beta = 2 sigmoid(w2 . tanh(hidden) + b2).
-void two_layer_gate_fwd(float* beta_N, const float* hidden_NG, const float* w2_G, const float* b2, Index N,
-                        Index G, const Exec& ex);
-// dhidden overwrites (T: it is the input of the next GEMMs); dw2 and db2 accumulate. scratch: kPieces * (G +
-// 1) floats.
-template <class T>
-void two_layer_gate_bwd(T* dhidden_NG, float* dw2_G, float* db2, const float* dbeta_N, const float* beta_N,
-                        const float* hidden_NG, const float* w2_G, float* scratch, Index N, Index G,
-                        const Exec& ex);
-
 }  // namespace ddl

@@ -13,9 +13,8 @@
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
-// contrib headers follow the same toggle
-#include <hwy/contrib/math/math-inl.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "core/bf16.h"
@@ -91,13 +90,9 @@ HWY_INLINE float Sum(Index n, const Term& term) {
   return total;
 }
 
-// 1 / (1 + exp(-x)), without overflow for any x.
-template <class D>
-HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
-  const auto one = hn::Set(d, 1.0f);
-  const auto e = hn::Exp(d, hn::Neg(hn::Abs(x)));  // in (0, 1]
-  const auto r = hn::Div(one, hn::Add(one, e));    // sigmoid(|x|)
-  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(e, r), r);
+// 1 / (1 + exp(-x)) of one number, without overflow for any x.
+HWY_INLINE float Sigmoid1(float x) {
+  return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
 }
 
 }  // namespace HWY_NAMESPACE

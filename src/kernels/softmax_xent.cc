@@ -33,38 +33,35 @@ HWY_INLINE RowStats Scan(const float* x_V, float scale, Index V) {
     }
     stats.sum += Sum(n, [&](auto d, Index i) HWY_ATTR {
       const auto below = hn::Sub(LoadF(d, x + i), hn::Set(d, largest));
-      return Exp2(d, hn::Mul(below, hn::Set(d, scale * kLog2E)));
+      return QuickExp2(d, hn::Mul(below, hn::Set(d, scale * kLog2E)));
     });
   }
   return stats;
 }
 
 // loss = scale (largest - x_target) + log sum
-HWY_INLINE void WriteLoss(float* loss_N, XentExtras extras, Index n, const RowStats& stats, float x_target,
-                          float scale) {
+HWY_INLINE void WriteLoss(float* loss_N, std::uint8_t* correct_N, Index n, const RowStats& stats,
+                          float x_target, float scale) {
   const double log_sum = std::log(stats.sum);
   loss_N[n] = static_cast<float>(
       static_cast<double>(scale) * (static_cast<double>(stats.largest) - x_target) + log_sum);
-  if (extras.logsumexp_N)
-    extras.logsumexp_N[n] = static_cast<float>(static_cast<double>(scale) * stats.largest + log_sum);
-  if (extras.correct_N) extras.correct_N[n] = x_target >= stats.largest;
+  if (correct_N) correct_N[n] = x_target >= stats.largest;
 }
 
-HWY_INLINE void WriteIgnored(float* loss_N, XentExtras extras, Index n) {
+HWY_INLINE void WriteIgnored(float* loss_N, std::uint8_t* correct_N, Index n) {
   loss_N[n] = 0;
-  if (extras.logsumexp_N) extras.logsumexp_N[n] = 0;
-  if (extras.correct_N) extras.correct_N[n] = 0;
+  if (correct_N) correct_N[n] = 0;
 }
 
-void XentLossRows(float* loss_N, XentExtras extras, const float* logits_NV, const std::int32_t* target_N,
-                  float logit_scale, Index begin, Index end, Index V) {
+void XentLossRows(float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
+                  const std::int32_t* target_N, float logit_scale, Index begin, Index end, Index V) {
   for (Index n = begin; n < end; ++n) {
     if (target_N[n] < 0) {
-      WriteIgnored(loss_N, extras, n);
+      WriteIgnored(loss_N, correct_N, n);
       continue;
     }
     const float* x_V = logits_NV + n * V;
-    WriteLoss(loss_N, extras, n, Scan(x_V, logit_scale, V), x_V[target_N[n]], logit_scale);
+    WriteLoss(loss_N, correct_N, n, Scan(x_V, logit_scale, V), x_V[target_N[n]], logit_scale);
   }
 }
 
@@ -78,7 +75,7 @@ void SoftmaxStatsRows(SoftmaxStats* stats_N, const float* logits_NV, float logit
 
 // dx_v = factor exp(scale (x_v - largest)) / sum - factor [v = target]     with factor = grad_scale scale
 template <class Grad>
-HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, XentExtras extras, const float* logits_NV,
+HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
                              const std::int32_t* target_N, float logit_scale, float grad_scale, Index begin,
                              Index end, Index V) {
   const float factor = grad_scale * logit_scale;
@@ -86,18 +83,18 @@ HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, XentExtras extras,
     const float* x_V = logits_NV + n * V;
     Grad* dx_V = dlogits_NV + n * V;
     if (target_N[n] < 0) {
-      WriteIgnored(loss_N, extras, n);
+      WriteIgnored(loss_N, correct_N, n);
       ForEach(V, [&](auto d, Index v) HWY_ATTR { StoreF(hn::Zero(d), d, dx_V + v); });
       continue;
     }
     const Index target = target_N[n];
     const float x_target = x_V[target];  // read before dlogits may overwrite it
     const RowStats stats = Scan(x_V, logit_scale, V);
-    WriteLoss(loss_N, extras, n, stats, x_target, logit_scale);
+    WriteLoss(loss_N, correct_N, n, stats, x_target, logit_scale);
     const float share = static_cast<float>(factor / stats.sum);
     ForEach(V, [&](auto d, Index v) HWY_ATTR {
       const auto below = hn::Sub(LoadF(d, x_V + v), hn::Set(d, stats.largest));
-      const auto e = Exp2(d, hn::Mul(below, hn::Set(d, logit_scale * kLog2E)));
+      const auto e = QuickExp2(d, hn::Mul(below, hn::Set(d, logit_scale * kLog2E)));
       StoreF(hn::Mul(e, hn::Set(d, share)), d, dx_V + v);
     });
     // The target's own: softmax - 1 from the unrounded parts.
@@ -107,15 +104,15 @@ HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, XentExtras extras,
   }
 }
 
-void XentGradRowsF32(float* dlogits, float* loss, XentExtras extras, const float* logits,
+void XentGradRowsF32(float* dlogits, float* loss, std::uint8_t* correct_N, const float* logits,
                      const std::int32_t* target, float logit_scale, float grad_scale, Index begin, Index end,
                      Index V) {
-  XentGradRows(dlogits, loss, extras, logits, target, logit_scale, grad_scale, begin, end, V);
+  XentGradRows(dlogits, loss, correct_N, logits, target, logit_scale, grad_scale, begin, end, V);
 }
-void XentGradRowsBf16(bf16* dlogits, float* loss, XentExtras extras, const float* logits,
+void XentGradRowsBf16(bf16* dlogits, float* loss, std::uint8_t* correct_N, const float* logits,
                       const std::int32_t* target, float logit_scale, float grad_scale, Index begin, Index end,
                       Index V) {
-  XentGradRows(dlogits, loss, extras, logits, target, logit_scale, grad_scale, begin, end, V);
+  XentGradRows(dlogits, loss, correct_N, logits, target, logit_scale, grad_scale, begin, end, V);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -141,12 +138,12 @@ void check_xent(const std::int32_t* target_N, float logit_scale, Index N, Index 
 Index rows_per_claim(Index V) { return 1 + 16384 / V; }
 }  // namespace
 
-void softmax_xent_fwd(float* loss_N, XentExtras extras, const float* logits_NV, const std::int32_t* target_N,
-                      float logit_scale, Index N, Index V, const Exec& ex) {
+void softmax_xent_fwd(float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
+                      const std::int32_t* target_N, float logit_scale, Index N, Index V, const Exec& ex) {
   check_xent(target_N, logit_scale, N, V);
   current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(XentLossRows)(loss_N, extras, logits_NV, target_N, logit_scale, begin, end, V);
+    HWY_DYNAMIC_DISPATCH(XentLossRows)(loss_N, correct_N, logits_NV, target_N, logit_scale, begin, end, V);
   });
 }
 
@@ -160,23 +157,23 @@ void softmax_stats(SoftmaxStats* stats_N, const float* logits_NV, float logit_sc
 }
 
 template <class Grad>
-void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, XentExtras extras, const float* logits_NV,
+void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
                           const std::int32_t* target_N, float logit_scale, float grad_scale, Index N, Index V,
                           const Exec& ex) {
   check_xent(target_N, logit_scale, N, V);
   current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<Grad, float>) HWY_DYNAMIC_DISPATCH(XentGradRowsF32)
-    (dlogits_NV, loss_N, extras, logits_NV, target_N, logit_scale, grad_scale, begin, end, V);
-    else HWY_DYNAMIC_DISPATCH(XentGradRowsBf16)(dlogits_NV, loss_N, extras, logits_NV, target_N, logit_scale,
-                                                grad_scale, begin, end, V);
+    (dlogits_NV, loss_N, correct_N, logits_NV, target_N, logit_scale, grad_scale, begin, end, V);
+    else HWY_DYNAMIC_DISPATCH(XentGradRowsBf16)(dlogits_NV, loss_N, correct_N, logits_NV, target_N,
+                                                logit_scale, grad_scale, begin, end, V);
   });
 }
 
-template void softmax_xent_fwd_bwd(float*, float*, XentExtras, const float*, const std::int32_t*, float,
+template void softmax_xent_fwd_bwd(float*, float*, std::uint8_t*, const float*, const std::int32_t*, float,
                                    float, Index, Index, const Exec&);
-template void softmax_xent_fwd_bwd(bf16*, float*, XentExtras, const float*, const std::int32_t*, float, float,
-                                   Index, Index, const Exec&);
+template void softmax_xent_fwd_bwd(bf16*, float*, std::uint8_t*, const float*, const std::int32_t*, float,
+                                   float, Index, Index, const Exec&);
 
 }  // namespace ddl
 #endif

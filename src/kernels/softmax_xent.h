@@ -14,15 +14,10 @@
 
 namespace ddl {
 
-// What evaluation asks for besides the loss; each may be null. Ignored rows give 0 everywhere.
-struct XentExtras {
-  float* logsumexp_N = nullptr;
-  std::uint8_t* correct_N = nullptr;  // 1 where no logit is larger than the target's
-};
-
-// Overwrites loss_N. Rows with a negative target are ignored: loss 0. logit_scale > 0.
-void softmax_xent_fwd(float* loss_N, XentExtras extras, const float* logits_NV, const std::int32_t* target_N,
-                      float logit_scale, Index N, Index V, const Exec& ex);
+// Overwrites loss_N and, where it is not null, correct_N (1 where no logit is larger than the target's). Rows
+// with a negative target are ignored: 0 in both. logit_scale > 0.
+void softmax_xent_fwd(float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
+                      const std::int32_t* target_N, float logit_scale, Index N, Index V, const Exec& ex);
 
 // All of a row's log-probabilities in two numbers: log p_v = scale (x_v - largest) - log_sum.
 struct SoftmaxStats {
@@ -35,7 +30,7 @@ void softmax_stats(SoftmaxStats* stats_N, const float* logits_NV, float logit_sc
 // The same as softmax_xent_fwd, and overwrites dlogits_NV (rows that are ignored get 0). Grad is float, where
 // dlogits_NV may be logits_NV itself, or bf16.
 template <class Grad>
-void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, XentExtras extras, const float* logits_NV,
+void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
                           const std::int32_t* target_N, float logit_scale, float grad_scale, Index N, Index V,
                           const Exec& ex);
 

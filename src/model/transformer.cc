@@ -80,7 +80,6 @@ void Transformer<T>::plan_memory(Arena& arena) {
   hidden_NF_ = arena.take<T>("scratch: MLP hidden", N_ * F_);
   logits_RV_ = arena.take<float>("scratch: logits of a chunk", head_rows_ * V_);
   loss_N_ = arena.take<float>("scratch: losses", N_);
-  correct_N_ = arena.take<std::uint8_t>("scratch: losses", N_);
   attention_scratch_ = arena.take<std::byte>(
       "scratch: attention blocks", static_cast<Index>(attention_scratch_bytes(shape_.T, K_, threads_)));
   residual_->plan(arena, training_);
@@ -131,6 +130,9 @@ ModelPlan Transformer<T>::plan() const {
   plan.backward.attention = 2.5 * plan.forward.attention;  // five products
   plan.backward.head = 2 * plan.forward.head;
   plan.backward.residual = residual_->flops_backward();
+  // As mlp_backward and attention_backward do: the input products again, and attention itself.
+  if (config_.recompute != "none") plan.recomputed += L * 2 * 2 * C * F;
+  if (config_.recompute == "block") plan.recomputed += L * 2 * 3 * C * C + plan.forward.attention;
   plan.cache_bytes_per_token = 2 * config_.layers * C_ * static_cast<Index>(sizeof(T));
   plan.cache_bytes_per_sequence = residual_->cache_floats() * static_cast<Index>(sizeof(float));
   return plan;
@@ -234,15 +236,14 @@ double Transformer<T>::head(const BatchView& batch, const TokenScores& scores, d
       const ProfileScope scope("gemm head", ex);
       linear_fwd<T, float>(logits_RV_, chunk_RC, w(layout_.wte), rows, V_, C_, ex);
     }
-    XentExtras extras;
-    extras.correct_N = scores.correct_N ? scores.correct_N + begin : nullptr;
+    std::uint8_t* correct_N = scores.correct_N ? scores.correct_N + begin : nullptr;
     {
       const ProfileScope scope("softmax + cross-entropy", ex);
       if (grad_scale == 0)
-        softmax_xent_fwd(loss_N + begin, extras, logits_RV_, target + begin, logit_scale, rows, V_, ex);
+        softmax_xent_fwd(loss_N + begin, correct_N, logits_RV_, target + begin, logit_scale, rows, V_, ex);
       else
-        softmax_xent_fwd_bwd<T>(dlogits_RV_, loss_N + begin, extras, logits_RV_, target + begin, logit_scale,
-                                scale, rows, V_, ex);
+        softmax_xent_fwd_bwd<T>(dlogits_RV_, loss_N + begin, correct_N, logits_RV_, target + begin,
+                                logit_scale, scale, rows, V_, ex);
     }
     if (grad_scale == 0) continue;
     const ProfileScope scope("gemm head", ex);

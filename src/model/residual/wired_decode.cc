@@ -5,6 +5,7 @@
 
 #include "kernels/gemv.h"
 #include "kernels/short_conv.h"
+#include "kernels/two_layer_gate.h"
 #include "model/residual/look_back.h"
 #include "model/residual/wired_rule_class.h"
 

@@ -6,6 +6,7 @@
 #include "kernels/gemm.h"
 #include "kernels/pieces.h"
 #include "kernels/short_conv.h"
+#include "kernels/two_layer_gate.h"
 #include "model/residual/wired_rule_class.h"
 
 namespace ddl {
