@@ -115,9 +115,6 @@ class DecodeBench {
     std::vector<std::string> names = options_.residuals;
     if (names == std::vector<std::string>{"all"}) names = residual_names();
     for (const std::string& name : names) find_residual(name);
-    if (options_.rounds < 1) throw UserError("--rounds: expected 1 or more, found {}", options_.rounds);
-    if (options_.batches.empty() || *std::min_element(options_.batches.begin(), options_.batches.end()) < 1)
-      throw UserError("--batch: expected whole numbers from 1, as in 1,8");
     const Index slots = *std::max_element(options_.batches.begin(), options_.batches.end());
     const Index prompt = std::min(options_.prompt, config.context);
     if (prompt < kPast + kSteps)

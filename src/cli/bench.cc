@@ -8,6 +8,7 @@
 #include "bench/step_bench.h"
 #include "bench/tokenizer_bench.h"
 #include "cli/commands.h"
+#include "model/config.h"
 
 namespace ddl {
 
@@ -28,9 +29,12 @@ void add_bench_command(Command app) {
   step.add_option("--precision", step_options->precision, "auto, f32 or bf16")
       .one_of({"auto", "f32", "bf16"})
       .show_default();
-  step.add_option("--batch", step_options->batch, "Sequences a step").show_default();
-  step.add_option("--context", step_options->context, "Tokens a sequence (default: the preset's)");
-  step.add_option("--steps", step_options->steps, "Timed steps; the best counts").show_default();
+  step.add_option("--batch", step_options->batch, "Sequences a step").range(1, kMaxBatch).show_default();
+  step.add_option("--context", step_options->context, "Tokens a sequence (default: the preset's)")
+      .range(1, kMaxContext);
+  step.add_option("--steps", step_options->steps, "Timed steps; the best counts")
+      .range(1, 1000)
+      .show_default();
   step.add_flag("--profile", step_options->profile, "Where the time goes, by kernel");
   step.add_flag("--json", step_options->json, "One JSON record per line");
   step.on_run([step_options] { run_step_bench(*step_options, default_exec()); });
@@ -44,9 +48,12 @@ void add_bench_command(Command app) {
       .show_default();
   decode.add_option("--batch", decode_options->batches, "Sequences per step")
       .separated_by(',')
+      .range(1, kMaxBatch)
       .show_default();
   decode.add_option("--prompt", decode_options->prompt, "Tokens of the timed prompt").show_default();
-  decode.add_option("--rounds", decode_options->rounds, "Rounds; the best counts").show_default();
+  decode.add_option("--rounds", decode_options->rounds, "Rounds; the best counts")
+      .range(1, 1000)
+      .show_default();
   decode.add_option("--precision", decode_options->precision, "auto, f32 or bf16").show_default();
   decode.add_flag("--json", decode_options->json, "One JSON record per line");
   decode.add_flag("--profile", decode_options->profile, "Also where the time goes");
@@ -59,7 +66,9 @@ void add_bench_command(Command app) {
   eval.add_option("--residual", eval_options->residuals, "Residual interfaces")
       .separated_by(',')
       .show_default();
-  eval.add_option("--questions", eval_options->questions, "At most so many questions").show_default();
+  eval.add_option("--questions", eval_options->questions, "At most so many questions")
+      .range(1, 1 << 20)
+      .show_default();
   eval.add_option("--task", eval_options->task,
                   "A task of `ddl eval`; without it, random tokens like ARC-Easy's");
   eval.add_option("--data", eval_options->data, "The folder with the task's data");
@@ -69,7 +78,7 @@ void add_bench_command(Command app) {
                   "Tokens computed at a time; 0: the scorer's choice")
       .show_default();
   eval.add_option("--prompt", eval_options->prompt, "Tokens of the prompt to compare with").show_default();
-  eval.add_option("--rounds", eval_options->rounds, "Parts; the median counts").show_default();
+  eval.add_option("--rounds", eval_options->rounds, "Parts; the median counts").range(1, 1000).show_default();
   eval.add_option("--precision", eval_options->precision, "auto, f32 or bf16").show_default();
   eval.add_flag("--json", eval_options->json, "One JSON record per line");
   eval.add_flag("--profile", eval_options->profile, "Also where the time goes");
@@ -87,8 +96,10 @@ void add_bench_command(Command app) {
   auto loader_options = std::make_shared<LoaderBenchOptions>();
   Command loader = bench.add_command("loader", "Batches from mapped shards");
   loader.add_option("--data", loader_options->data, "A dataset; without it, random tokens");
-  loader.add_option("--rows", loader_options->rows, "Rows of a batch").show_default();
-  loader.add_option("--context", loader_options->context, "Tokens of a row").show_default();
+  loader.add_option("--rows", loader_options->rows, "Rows of a batch").range(1, kMaxBatch).show_default();
+  loader.add_option("--context", loader_options->context, "Tokens of a row")
+      .range(1, kMaxContext)
+      .show_default();
   loader.add_option("--consumed", loader_options->consumed_tokens_per_s,
                     "Tokens/s of training, to compare with");
   loader.add_flag("--json", loader_options->json, "One JSON record per line");

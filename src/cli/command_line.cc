@@ -1,6 +1,7 @@
 #include "cli/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <exception>
 
@@ -17,6 +18,14 @@ Option Option::one_of(const std::vector<std::string>& values) {
 Option Option::non_negative() {  // CLI11's own check would take -1 for the largest unsigned number
   return Option(option_->check([](const std::string& text) -> std::string {
     return text.starts_with('-') ? "expected 0 or more, found " + text : "";
+  }));
+}
+Option Option::range(Index low, Index high) {
+  return Option(option_->check([low, high](const std::string& text) -> std::string {
+    Index value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high) return "";
+    return fmt::format("expected a whole number from {} to {}, found {}", low, high, text);
   }));
 }
 Option Option::excludes(Option other) { return Option(option_->excludes(other.option_)); }

@@ -24,6 +24,7 @@ class Option {
   Option show_default();  // the variable's value becomes part of the help
   Option one_of(const std::vector<std::string>& values);
   Option non_negative();
+  Option range(Index low, Index high);  // whole numbers, both ends included
   Option excludes(Option other);
   Option separated_by(char delimiter);  // several values in one argument
   Option one_value_each();              // a list of which every value has the option's name before it

@@ -48,6 +48,7 @@ void describe_plan(const InfoOptions& options) {
                                     {"head", flops.head},
                                     {"residual", flops.residual},
                                     {"total", flops.total()}};
+    j["flops_per_token"]["recomputed"] = plan.recomputed;
     j["decode_cache_bytes_per_token"] = plan.cache_bytes_per_token;
     j["decode_cache_bytes_per_sequence"] = plan.cache_bytes_per_sequence;
     for (const Arena::Entry& entry : plan.memory) j["memory_bytes"][entry.name] = entry.bytes;
@@ -71,7 +72,8 @@ void describe_plan(const InfoOptions& options) {
   row("attention", plan.forward.attention, plan.backward.attention);
   row("head", plan.forward.head, plan.backward.head);
   row("norms and residual interface", plan.forward.residual, plan.backward.residual);
-  row("total", plan.forward.total(), plan.backward.total());
+  if (plan.recomputed > 0) row("computed again", 0, plan.recomputed);
+  row("total", plan.forward.total(), plan.backward.total() + plan.recomputed);
   fmt::print("\nDecode cache: {} per token, {} more per sequence\n", format_bytes(plan.cache_bytes_per_token),
              format_bytes(plan.cache_bytes_per_sequence));
   fmt::print("\nMemory to train with {} x {} tokens a step (the optimizer adds {})\n", shape.B, shape.T,
@@ -96,7 +98,9 @@ void add_info_command(Command app) {
       info.add_option("--preset", options->preset, "tiny, mini, small or medium").show_default(),
       info.add_option("--residual", options->residual, "Residual interface, for example ddl-cc"),
       info.add_option("--set", options->set, "Change an option: --set model.channels=8").one_value_each(),
-      info.add_option("--batch", options->batch, "Sequences a step, for the memory plan").show_default()};
+      info.add_option("--batch", options->batch, "Sequences a step, for the memory plan")
+          .range(1, kMaxBatch)
+          .show_default()};
   info.add_flag("--json", options->json, "One JSON record");
   info.on_run([options, plans] {
     if (options->path.empty()) return describe_plan(*options);

@@ -26,6 +26,9 @@ void* Arena::take_bytes(std::string_view name, Index count, std::size_t element_
                     element_bytes);
   const std::size_t exact_bytes = static_cast<std::size_t>(count) * element_bytes;
   const std::size_t bytes = (exact_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+  if (bytes > std::numeric_limits<std::size_t>::max() / 2 - used_bytes_)
+    throw UserError("'{}' would bring the memory needed beyond {}, more than any machine has", name,
+                    format_bytes(used_bytes_));
   DDL_CHECK(!owning_ || bytes <= capacity_bytes_ - used_bytes_, "arena: '{}' needs {} B, {} B left", name,
             bytes, capacity_bytes_ - used_bytes_);
   std::byte* slice = owning_ ? memory_.get() + used_bytes_ : nullptr;
@@ -37,16 +40,6 @@ void* Arena::take_bytes(std::string_view name, Index count, std::size_t element_
   else
     entry->bytes += bytes;
   return slice;
-}
-
-std::string Arena::ledger_table() const {
-  std::vector<Entry> rows = ledger_;
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Entry& a, const Entry& b) { return a.bytes > b.bytes; });
-  rows.push_back({"total", used_bytes_});
-  std::string table;
-  for (const Entry& row : rows) table += fmt::format("{:<32} {:>12}\n", row.name, format_bytes(row.bytes));
-  return table;
 }
 
 std::string format_bytes(std::size_t bytes) {

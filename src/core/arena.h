@@ -33,8 +33,6 @@ class Arena {
 
   std::size_t used_bytes() const { return used_bytes_; }
   const std::vector<Entry>& ledger() const { return ledger_; }  // in order of first use
-  // The ledger as lines "name   12.0 MiB", largest first, with a total.
-  std::string ledger_table() const;
 
  private:
   Arena(std::size_t capacity_bytes, bool owning);

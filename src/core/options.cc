@@ -153,14 +153,6 @@ Options::Option& Options::find(std::string_view key, const std::string& where) {
   throw UserError("{}: unknown option '{}'; did you mean '{}'?", where, key, nearest(key, keys));
 }
 
-void Options::load_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw UserError("{}: no such configuration file, or it cannot be read", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  load_text(text.str(), path);
-}
-
 void Options::load_text(std::string_view toml_text, const std::string& source_name) {
   toml::table table;
   try {

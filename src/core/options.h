@@ -62,7 +62,6 @@ class Options {
 
   // All of them throw UserError on an unknown key (naming the nearest valid one), a wrong type or a value out
   // of range. A failed load changes nothing.
-  void load_file(const std::string& path);
   void load_text(std::string_view toml, const std::string& source_name);
   void load_json(const Json& groups, const std::string& source_name);  // of the form to_json() gives
   void set(std::string_view

@@ -12,7 +12,7 @@ void ModelConfig::describe(Options& o) {
   o.add("model.heads", heads, "attention heads; must divide the width into even parts").range(1, 1024);
   o.add("model.mlp", mlp, "MLP width; 0 means floor(8/3 width)").range(0, 1 << 20);
   o.add("model.vocab", vocab, "vocabulary size; 0 takes the data's").range(0, 1 << 24);
-  o.add("model.context", context, "longest sequence in tokens").range(1, 1 << 20);
+  o.add("model.context", context, "longest sequence in tokens").range(1, kMaxContext);
   o.add("model.residual", residual, "residual interface").choices(residual_names());
   o.add("model.channels", channels, "value channels per feature (d_v) of an expanded state")
       .range(1, kMaxChannels);
@@ -40,10 +40,12 @@ void ModelConfig::describe(Options& o) {
 
 void ModelConfig::check() const {
   if (vocab < 1) throw UserError("model.vocab is {}; without data to take it from, it must be given", vocab);
-  if (width % heads != 0)
-    throw UserError(
-        "model.heads is {}, which does not divide model.width {}; heads of {} would fit {} of them", heads,
-        width, std::max<Index>(2, width / heads), heads);
+  if (width % heads != 0) {
+    Index fitting = heads;
+    while (width % fitting != 0) --fitting;
+    throw UserError("model.heads is {}, which does not divide model.width {}; {} heads of {} features would",
+                    heads, width, fitting, width / fitting);
+  }
   if (head_size() % 2 != 0)
     throw UserError(
         "model.width {} / model.heads {} gives heads of {} features; rotary positions need an even number",

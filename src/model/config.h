@@ -8,6 +8,10 @@
 
 namespace ddl {
 
+// Beyond these a number is a mistake; products of sizes stay within an Index.
+constexpr Index kMaxBatch = 1 << 20;
+constexpr Index kMaxContext = 1 << 20;
+
 struct ModelConfig {
   Index layers = 4;
   Index width = 128;  // C, the paper's d

@@ -32,6 +32,7 @@ class Floor {
     add_linear(linear_, N, C, F, L);
     const Index rows = std::clamp<Index>((96 << 20) / 4 / config.vocab, 1, N);  // the head works in chunks
     add_linear(linear_, rows, config.vocab, C, N / rows);
+    if (N % rows > 0) add_linear(linear_, N % rows, config.vocab, C, 1);
     const Index half = std::max<Index>(1, shape.T / 2), K = config.head_size();
     attention_ = {{shape.T, half, K, Op::kNone, Op::kTranspose, 3},   // scores, again in backward, and dP
                   {shape.T, K, half, Op::kNone, Op::kNone, 2},        // output, dq
@@ -49,14 +50,16 @@ class Floor {
   }
 
   double seconds(const Exec& ex) {
+    attention_out_.resize(static_cast<std::size_t>(ex.threads * attention_floats_));
     const auto start = std::chrono::steady_clock::now();
     for (const Product& p : linear_)
       for (Index i = 0; i < p.times; ++i) run(p, c_.data(), ex);
-    // Heads are independent: spread over the threads, one product each.
-    std::vector<float> out(attention_floats_ * 64);
-    parallel_for(heads_, ex, [&](Index head) {
-      for (const Product& p : attention_)
-        for (Index i = 0; i < p.times; ++i) run(p, out.data() + head % 64 * attention_floats_, Exec{});
+    // Heads are independent: each thread takes its share, with an output of its own that stays in its cache.
+    parallel_for(ex.threads, ex, [&](Index thread) {
+      for (Index head = thread; head < heads_; head += ex.threads)
+        for (const Product& p : attention_)
+          for (Index i = 0; i < p.times; ++i)
+            run(p, attention_out_.data() + thread * attention_floats_, Exec{});
     });
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -70,7 +73,7 @@ class Floor {
   Index heads_;
   std::vector<Product> linear_, attention_;
   std::vector<T> a_, b_;
-  std::vector<float> c_;
+  std::vector<float> c_, attention_out_;
   Index attention_floats_ = 0;
 };
 

@@ -9,10 +9,9 @@ namespace {
 
 void check_shape(const ModelConfig& config, BatchShape shape) {
   config.check();
-  if (shape.B < 1 || shape.T < 1 || shape.T > config.context)
-    throw UserError(
-        "a batch of {} x {} tokens: expected at least one sequence of 1 to {} tokens (model.context)",
-        shape.B, shape.T, config.context);
+  if (shape.B < 1 || shape.B > kMaxBatch || shape.T < 1 || shape.T > config.context)
+    throw UserError("a batch of {} x {} tokens: expected 1 to {} sequences of 1 to {} tokens (model.context)",
+                    shape.B, shape.T, kMaxBatch, config.context);
 }
 
 std::size_t machine_bytes() {

@@ -28,7 +28,9 @@ struct TokenScores {
   std::uint8_t* correct_N = nullptr;  // 1 where the target is the most likely token
 };
 
-// Floating-point operations per token, a multiply-add as two, exact from the shapes.
+// Floating-point operations per token, a multiply-add as two, exact from the shapes. Not counted: the
+// pointwise work inside attention and the MLP (rotation, softmax, SwiGLU), which has functions whose
+// operations are a matter of taste.
 struct Flops {
   double linear = 0;     // the weights' matrix products
   double attention = 0;  // over the unmasked half
@@ -74,6 +76,7 @@ struct ModelPlan {
   std::vector<Arena::Entry> memory;
   std::size_t total_bytes = 0;
   Flops forward, backward;             // per token
+  double recomputed = 0;               // FLOPs per token of what backward computes again to save memory
   Index cache_bytes_per_token = 0;     // attention's keys and values
   Index cache_bytes_per_sequence = 0;  // the residual rule's history
 };

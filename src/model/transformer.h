@@ -73,7 +73,6 @@ class Transformer final : public Model {
   T *q_NC_ = nullptr, *k_NC_ = nullptr, *hidden_NF_ = nullptr;
   float* logits_RV_ = nullptr;
   float* loss_N_ = nullptr;
-  std::uint8_t* correct_N_ = nullptr;
 
   T* dlogits_RV_ = nullptr;  // logits_RV_ itself for float
   float *dcontext_NC_ = nullptr, *dx_NC_ = nullptr;

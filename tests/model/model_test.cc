@@ -64,7 +64,7 @@ TEST_P(EveryRule, EveryValueBranchAndGate) {
 }
 
 TEST_P(EveryRule, EveryChannelCount) {
-  if (model_config({.residual = GetParam()}).channels == 1) return;
+  if (GetParam() == "baseline" || GetParam().ends_with("dv1")) return;  // their state has one channel
   for (Index channels : {1, 2, 4, 8}) check({.residual = GetParam(), .channels = channels, .B = 1, .T = 3});
 }
 
@@ -99,9 +99,10 @@ TEST_P(EveryRule, TargetsThatAreNotPredictedAddNothing) {
 }
 
 // Threads, recomputation: the same bits. Gradients accumulate.
+// Wide enough that products are shared by threads (a product below a million operations never is).
 TEST_P(EveryRule, BitsDoNotDependOnThreadsOrRecomputation) {
   ModelConfig m = model_config({.residual = GetParam()});
-  m.width = 32, m.heads = 2, m.mlp = 0, m.vocab = 50, m.context = 40;
+  m.width = 96, m.heads = 2, m.mlp = 0, m.vocab = 50, m.context = 40;
   const auto x = tokens(80, 1, 50), y = tokens(80, 2, 50);
   std::vector<float> grads;
   double loss = 0;

@@ -1,6 +1,7 @@
 // Every rule's backward with one thing wrong must be told from the oracle's gradients: the check of
 // model_test.cc can fail, for each rule.
 #include "model/oracle_model.h"
+#include "model/wrapped_rule.h"
 
 namespace ddl {
 namespace {
@@ -8,22 +9,11 @@ namespace {
 enum class Fault { kNone, kOutputTooLarge, kContextDropped, kWrongOutput, kTokenForgotten };
 
 // The rule behind `inner`, with a fault in its backward.
-class MutantRule : public Residual<float> {
+class MutantRule : public WrappedRule {
  public:
   MutantRule(std::unique_ptr<Residual<float>> inner, Fault fault, BatchShape shape, Index C)
-      : inner_(std::move(inner)), fault_(fault), N_(shape.N()), C_(C) {}
+      : WrappedRule(std::move(inner)), fault_(fault), N_(shape.N()), C_(C) {}
 
-  void add_params(ParamTable& table) override { inner_->add_params(table); }
-  void plan(Arena& arena, bool training) override { inner_->plan(arena, training); }
-  void bind(const float* params, const float* params_T, float* grads) override {
-    inner_->bind(params, params_T, grads);
-  }
-  void open(float* context_NC, const float* x_NC, const Exec& ex) override {
-    inner_->open(context_NC, x_NC, ex);
-  }
-  void advance(Index s, float* next_context_NC, const float* h_NC, const Exec& ex) override {
-    inner_->advance(s, next_context_NC, h_NC, ex);
-  }
   void retreat(Index s, float* dh_NC, float* dnext_context_NC, const float* next_context_NC,
                const float* h_NC, const Exec& ex) override {
     const bool here = s == 1;
@@ -32,38 +22,26 @@ class MutantRule : public Residual<float> {
       for (float& h : other_h) h *= 1.01f;
     if (here && fault_ == Fault::kContextDropped)
       std::fill(dnext_context_NC, dnext_context_NC + C_, 0.0f);  // the first token's
-    inner_->retreat(s, dh_NC, dnext_context_NC, next_context_NC, other_h.data(), ex);
+    WrappedRule::retreat(s, dh_NC, dnext_context_NC, next_context_NC, other_h.data(), ex);
     if (here && fault_ == Fault::kOutputTooLarge)
       for (Index i = 0; i < N_ * C_; ++i) dh_NC[i] *= 1.001f;
   }
   void close(float* dx_NC, float* dcontext_NC, const float* context_NC, const float* x_NC,
              const Exec& ex) override {
-    inner_->close(dx_NC, dcontext_NC, context_NC, x_NC, ex);
+    WrappedRule::close(dx_NC, dcontext_NC, context_NC, x_NC, ex);
     if (fault_ == Fault::kTokenForgotten) std::fill(dx_NC, dx_NC + C_, 0.0f);
   }
-  void plan_decode(Arena&, Index) override {}
-  void decode_open(float*, const float*, DecodeSpans, const Exec&) override {}
-  void decode_advance(Index, float*, const float*, DecodeSpans, const Exec&) override {}
-  void decode_copy(Index, Index) override {}
-  double flops_forward() const override { return inner_->flops_forward(); }
-  double flops_backward() const override { return inner_->flops_backward(); }
-  Index cache_floats() const override { return inner_->cache_floats(); }
 
  private:
-  std::unique_ptr<Residual<float>> inner_;
   Fault fault_;
   Index N_, C_;
 };
 
 std::string register_mutant(const std::string& rule, Fault fault) {
   const std::string name = fmt::format("mutant-{}-{}", rule, static_cast<int>(fault));
-  ResidualEntry entry{.name = name, .summary = "for tests", .paper = {}, .make_f32 = {}, .make_bf16 = {}};
-  entry.make_f32 = [rule, fault](const ModelConfig& config, BatchShape shape) {
-    ModelConfig inner = config;
-    inner.residual = rule;
-    return std::make_unique<MutantRule>(make_residual<float>(inner, shape), fault, shape, config.width);
-  };
-  register_residual(entry);
+  register_wrapped(name, rule, [fault](auto inner, const ModelConfig& config, BatchShape shape) {
+    return std::make_unique<MutantRule>(std::move(inner), fault, shape, config.width);
+  });
   return name;
 }
 

@@ -16,9 +16,10 @@ std::vector<ResidualEntry>& entries() {
 
 }  // namespace
 
-const std::vector<ResidualEntry>& residual_entries() { return entries(); }
-
-void register_residual(ResidualEntry entry) { entries().push_back(std::move(entry)); }
+void register_residual(ResidualEntry entry) {
+  std::erase_if(entries(), [&](const ResidualEntry& other) { return other.name == entry.name; });
+  entries().push_back(std::move(entry));
+}
 
 std::vector<std::string> residual_names() {
   std::vector<std::string> names;

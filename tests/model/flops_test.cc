@@ -1,0 +1,72 @@
+// FLOPs against a count by hand.
+#include <gtest/gtest.h>
+
+#include "model/model.h"
+
+namespace ddl {
+namespace {
+
+// Width C = 8, D = 4 channels (D C = 32), kernels of 4 taps, one block (2 sublayers, 3 reads).
+ModelConfig counted(const std::string& residual) {
+  ModelConfig m;
+  m.layers = 1, m.width = 8, m.heads = 2, m.mlp = 7, m.vocab = 11, m.context = 3, m.precision = "f32";
+  m.residual = residual, m.channels = 4, m.state_kernel = 4, m.embed_kernel = 4;
+  return m;
+}
+
+TEST(Flops, OfProductsFollowFromTheWeights) {
+  const ModelPlan plan = plan_model(counted("baseline"), {1, 3}, Model::Mode::kTrain);
+  double weights = 0;
+  for (const Param& p : plan.table.list())
+    if (p.hidden_matrix) weights += static_cast<double>(p.count);
+  EXPECT_EQ(plan.forward.linear, 2 * weights);       // a multiply-add per weight and token
+  EXPECT_EQ(plan.backward.linear, 2 * 2 * weights);  // for the input and for the weight
+  EXPECT_EQ(plan.forward.head, 2 * 11 * 8);
+  EXPECT_EQ(plan.backward.head, 2 * 2 * 11 * 8);
+  // Three tokens see 1 + 2 + 3 pairs, two a token; a pair costs a product of 8 features for the score and one
+  // for the output; backward has five such products.
+  EXPECT_EQ(plan.forward.attention, 2 * (2 * 8 + 2 * 8));
+  EXPECT_EQ(plan.backward.attention, 2 * 5 * 2 * 8);
+}
+
+// Forward. A norm: square, sum, scale, weight = 4 C. A read: one multiply-add per element of the state (CC);
+// per tap and once more for the channels (TC). A write: |h|^2 (2 C), the readout and the update (2 D C each;
+// the readout is the delta rule's alone). The gate 2 C, the values 2 D C. EC: 4 taps over D C. Backward. Norm
+// 9 C. CC: x_in again, dX, dw = 6 D C. TC: each tap three times, the channels twice. A delta write: walk
+// back, k.g, two terms of dk, dX = 10 D C; write-only without two of them. Branches: twice forward.
+TEST(Flops, OfEveryRuleAreAsCountedByHand) {
+  struct Row {
+    const char* residual;
+    double forward, backward;
+  };
+  for (const Row& row :
+       {Row{"baseline", 3 * 32 + 2 * 8, 3 * (8 + 72) + 2 * 8},
+        {"ddl-dv1", 3 * 32 + 2 * (48 + 32), 3 * (8 + 72) + 2 * (96 + 64)},
+        {"wo-dv1", 3 * 32 + 2 * (32 + 32), 3 * (8 + 72) + 2 * (64 + 64)},
+        {"ddl-cc-noec", 3 * (64 + 32) + 2 * (144 + 80), 32 + 3 * (192 + 72) + 2 * (336 + 160)},
+        {"ddl-cc", 256 + 3 * (64 + 32) + 2 * (144 + 80), 512 + 3 * (192 + 72) + 2 * (336 + 160)},
+        {"wo-cc", 256 + 3 * (64 + 32) + 2 * (80 + 80), 512 + 3 * (192 + 72) + 2 * (208 + 160)},
+        {"ddl-tc-noec", 3 * (320 + 32) + 2 * (144 + 80), 32 + 3 * (896 + 72) + 2 * (336 + 160)},
+        {"ddl-tc", 256 + 3 * (320 + 32) + 2 * (144 + 80), 512 + 3 * (896 + 72) + 2 * (336 + 160)},
+        {"wo-tc", 256 + 3 * (320 + 32) + 2 * (80 + 80), 512 + 3 * (896 + 72) + 2 * (208 + 160)}}) {
+    const ModelPlan plan = plan_model(counted(row.residual), {1, 3}, Model::Mode::kTrain);
+    EXPECT_EQ(plan.forward.residual, row.forward) << row.residual;
+    EXPECT_EQ(plan.backward.residual, row.backward) << row.residual;
+  }
+}
+
+TEST(Flops, OfRecomputationStandApart) {
+  ModelConfig m = counted("ddl-cc");
+  const double none = plan_model(m, {1, 3}, Model::Mode::kTrain).backward.total();
+  const double gate_up = 2 * 2 * 7 * 8, qkv = 2 * 3 * 8 * 8;
+  for (const auto& [recompute, again] :
+       {std::pair{"none", 0.0}, {"mlp", gate_up}, {"block", gate_up + qkv + 64}}) {
+    m.recompute = recompute;
+    const ModelPlan plan = plan_model(m, {1, 3}, Model::Mode::kTrain);
+    EXPECT_EQ(plan.recomputed, again) << recompute;
+    EXPECT_EQ(plan.backward.total(), none) << recompute;
+  }
+}
+
+}  // namespace
+}  // namespace ddl
