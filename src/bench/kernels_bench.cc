@@ -12,11 +12,13 @@
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
+#include "kernels/pieces.h"
 #include "kernels/residual.h"
 #include "kernels/rope_qknorm.h"
 #include "kernels/short_conv.h"
 #include "kernels/softmax_xent.h"
 #include "kernels/swiglu.h"
+#include "kernels/two_layer_gate.h"
 
 namespace ddl {
 namespace {
@@ -30,11 +32,12 @@ struct Shape {
 constexpr Shape kSmall{"small", 768, 4, 6, 128, 2048, 50304, 16, 1024, 4};
 constexpr Shape kTiny{"tiny", 128, 4, 4, 32, 341, 1024, 16, 128, 4};
 
-std::vector<float> random_floats(Index n, float scale = 1) {
-  std::vector<float> x(n);
+template <class T = float>
+std::vector<T> random_floats(Index n, float scale = 1) {
+  std::vector<T> x(n);
   const Random random(1, "bench");
   for (Index i = 0; i < n; ++i)
-    x[i] = scale * static_cast<float>(random.uniform(static_cast<std::uint64_t>(i)) - 0.5);
+    x[i] = from_float<T>(scale * static_cast<float>(random.uniform(static_cast<std::uint64_t>(i)) - 0.5));
   return x;
 }
 
@@ -52,16 +55,23 @@ class KernelsBench {
             "{:<34} {:>10} {:>12} {:>10} {:>8}\n",
             s.name, s.C, s.D, s.H, s.K, s.F, s.V, s.B, s.T, "kernel", "time", "GFLOP/s", "GB/s", "share");
       gemm_door(s);
-      attention(s);
+      attention<float>(s, "");
+      if (has_fast_bf16()) attention<bf16>(s, ", bf16");
       streaming(s);
       residual(s);
+      two_layer_gate(s);
       short_convolutions(s);
     }
+    if (!any_wanted_)
+      throw UserError("--only {}: no kernel has this in its name; without --only all are listed",
+                      options_.only);
   }
 
  private:
-  bool wanted(const std::string& name) const {
-    return options_.only.empty() || name.find(options_.only) != std::string::npos;
+  bool wanted(const std::string& name) {
+    const bool yes = options_.only.empty() || name.find(options_.only) != std::string::npos;
+    any_wanted_ |= yes;
+    return yes;
   }
 
   void report(const Shape& s, const std::string& name, const Timing& t, double flops, double bytes,
@@ -95,11 +105,14 @@ class KernelsBench {
     report(s, name, t, 0, bytes, bytes / t.best_s / 1e9 / limits_.stream_gbps, "streaming");
   }
 
-  // A kernel whose limit is arithmetic.
+  // A kernel whose limit is arithmetic on inputs of type T.
+  template <class T>
   void compute(const Shape& s, const std::string& name, double flops, FunctionRef<void()> body) {
     if (!wanted(name)) return;
     const Timing t = time_it(body);
-    report(s, name, t, flops, 0, flops / t.best_s / 1e9 / limits_.f32_gflops, "f32 GEMM");
+    const bool in_bf16 = std::is_same_v<T, bf16>;
+    const double peak = in_bf16 ? limits_.bf16_gflops : limits_.f32_gflops;
+    report(s, name, t, flops, 0, flops / t.best_s / 1e9 / peak, in_bf16 ? "bf16 GEMM" : "f32 GEMM");
   }
 
   // The door beside the library called directly on the same data.
@@ -141,28 +154,36 @@ class KernelsBench {
         if (l.best_s < library.best_s) library = l;
       }
       report(s, p.name, through, flops, 0, library.best_s / through.best_s, "direct oneDNN");
+      if (!has_fast_bf16()) continue;
+      const std::vector<bf16> a16(a.size()), b16(b.size());
+      compute<bf16>(s, std::string(p.name) + ", bf16", flops, [&] {
+        gemm<bf16, float>(c.data(), p.N, Write::kOverwrite, {a16.data(), am.ld, p.a},
+                          {b16.data(), bm.ld, p.b}, p.M, p.N, p.K, ex_);
+      });
     }
   }
 
   // FLOPs over the unmasked half: 2 products forward, 5 backward, 2 K each for every pair of positions.
-  void attention(const Shape& s) {
+  template <class T>
+  void attention(const Shape& s, const std::string& suffix) {
     const Index B = s.B / 4, N = B * s.T, C = s.C;
     const double pairs =
         static_cast<double>(B * s.H) * static_cast<double>(s.T) * static_cast<double>(s.T + 1) / 2;
-    const auto qkv = random_floats(N * 3 * C), dO = random_floats(N * C);
-    const auto q = random_floats(N * C), k = random_floats(N * C);
-    std::vector<float> o(N * C), lse(N * s.H), dq(N * C), dk(N * C), dv(N * C);
+    const auto qkv = random_floats<T>(N * 3 * C), dO = random_floats<T>(N * C);
+    const auto q = random_floats<T>(N * C), k = random_floats<T>(N * C);
+    std::vector<T> o(N * C), dq(N * C), dk(N * C), dv(N * C);
+    std::vector<float> lse(N * s.H);
     std::vector<float> scratch_floats(attention_scratch_bytes(s.T, s.K, ex_.threads) / sizeof(float) + 32);
     std::byte* scratch = reinterpret_cast<std::byte*>(
         round_up(reinterpret_cast<Index>(scratch_floats.data()), static_cast<Index>(Arena::kAlignBytes)));
-    const HeadRows<const float> qr{q.data(), C}, kr{k.data(), C}, vr{qkv.data() + 2 * C, 3 * C},
+    const HeadRows<const T> qr{q.data(), C}, kr{k.data(), C}, vr{qkv.data() + 2 * C, 3 * C},
         dor{dO.data(), C};
-    const HeadRows<float> out{o.data(), C};
-    compute(s, "attention forward", 4 * static_cast<double>(s.K) * pairs,
-            [&] { attention_fwd<float>(out, lse.data(), scratch, qr, kr, vr, B, s.T, s.H, s.K, ex_); });
-    compute(s, "attention backward", 10 * static_cast<double>(s.K) * pairs, [&] {
-      attention_bwd<float>({dq.data(), C}, {dk.data(), C}, {dv.data(), C}, scratch, dor, {o.data(), C},
-                           lse.data(), qr, kr, vr, B, s.T, s.H, s.K, ex_);
+    compute<T>(s, "attention forward" + suffix, 4 * static_cast<double>(s.K) * pairs, [&] {
+      attention_fwd<T>({o.data(), C}, lse.data(), scratch, qr, kr, vr, B, s.T, s.H, s.K, ex_);
+    });
+    compute<T>(s, "attention backward" + suffix, 10 * static_cast<double>(s.K) * pairs, [&] {
+      attention_bwd<T>({dq.data(), C}, {dk.data(), C}, {dv.data(), C}, scratch, dor, {o.data(), C},
+                       lse.data(), qr, kr, vr, B, s.T, s.H, s.K, ex_);
     });
   }
 
@@ -214,8 +235,8 @@ class KernelsBench {
       std::vector<float> loss(rows), dlogits(rows * s.V);
       const std::vector<std::int32_t> target(rows, 3);
       stream(s, "softmax + cross-entropy fwd + bwd", 3.0 * 4 * static_cast<double>(rows * s.V), [&] {
-        softmax_xent_fwd_bwd<float>(dlogits.data(), loss.data(), {}, logits.data(), target.data(), 1, 1, rows,
-                                    s.V, ex_);
+        softmax_xent_fwd_bwd<float>(dlogits.data(), loss.data(), nullptr, logits.data(), target.data(), 1, 1,
+                                    rows, s.V, ex_);
       });
     }
     {
@@ -313,6 +334,20 @@ class KernelsBench {
            [&] { backward(&read_bwd, &write_bwd); });
   }
 
+  void two_layer_gate(const Shape& s) {
+    const Index N = s.N(), G = 128;
+    const double row = static_cast<double>(N * G) * 4;
+    const auto hidden = random_floats(N * G), w2 = random_floats(G), b2 = random_floats(1),
+               dbeta = random_floats(N);
+    std::vector<float> beta(N), dhidden(N * G), dw2(G), db2(1), scratch(kPieces * (G + 1));
+    stream(s, "two-layer gate forward", row,
+           [&] { two_layer_gate_fwd(beta.data(), hidden.data(), w2.data(), b2.data(), N, G, ex_); });
+    stream(s, "two-layer gate backward", 3 * row, [&] {
+      two_layer_gate_bwd<float>(dhidden.data(), dw2.data(), db2.data(), dbeta.data(), beta.data(),
+                                hidden.data(), w2.data(), scratch.data(), N, G, ex_);
+    });
+  }
+
   void short_convolutions(const Shape& s) {
     const Index N = s.N(), D = s.D, C = s.C, E = s.E;
     const double row = static_cast<double>(N * C) * 4, state_bytes = row * static_cast<double>(D);
@@ -337,6 +372,7 @@ class KernelsBench {
   KernelsBenchOptions options_;
   Exec ex_;
   MachineLimits limits_{};
+  bool any_wanted_ = false;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/options.h"
+#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -97,6 +98,7 @@ int run_command_line(int argc, char** argv, const std::string& about, void (*add
   program.require_subcommand(1);
   add_commands(Command(&program));
   try {
+    current_isa();  // a wrong DDL_ISA is an error whatever the command
     program.parse(argc, argv);
     return 0;
   } catch (const CLI::CallForHelp& help) {

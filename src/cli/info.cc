@@ -30,7 +30,7 @@ void describe_plan(const InfoOptions& options) {
   ModelConfig config = preset(options.preset);
   Options keys;
   config.describe(keys);
-  if (!options.residual.empty()) keys.set("model.residual=" + options.residual);
+  if (!options.residual.empty()) config.residual = find_residual(options.residual).name;
   for (const std::string& assignment : options.set) keys.set(assignment);
   const BatchShape shape{options.batch, config.context};
   const ModelPlan plan = plan_model(config, shape, Model::Mode::kTrain);
@@ -59,7 +59,7 @@ void describe_plan(const InfoOptions& options) {
   const ResidualEntry& rule = find_residual(config.residual);
   fmt::print("{}: {}\n{} layers, width {}, heads {} x {}, MLP {}, vocabulary {}, context {}, {}\n\n",
              rule.name, rule.summary, config.layers, config.width, config.heads, config.head_size(),
-             config.mlp_width(), config.vocab, config.context, config.uses_bf16() ? "bf16" : "f32");
+             config.mlp_width(), config.vocab, config.context, config.precision_text());
   fmt::print("Parameters {:>37}\n", total);
   for (const auto& [part, count] : parts)
     fmt::print("  {:<34} {:>11} {:>5.1f}%\n", part, count,

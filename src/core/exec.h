@@ -1,4 +1,4 @@
-// How to run: passed to everything that computes, so that nothing reads global state.
+// How to run: passed to everything that computes. (The instruction set is the process's: kernels/isa.h.)
 #pragma once
 
 #include <string>

@@ -47,6 +47,7 @@ void flatten(const toml::table& table, const std::string& prefix,
 }
 
 std::string place(const std::string& source_name, const toml::source_region& region) {
+  if (source_name.starts_with("--")) return source_name;  // an argument has no lines
   return region.begin.line ? fmt::format("{}:{}", source_name, region.begin.line) : source_name;
 }
 

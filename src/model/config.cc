@@ -61,6 +61,13 @@ bool ModelConfig::uses_bf16() const {
   return precision == "bf16" || (precision == "auto" && has_fast_bf16());
 }
 
+std::string ModelConfig::precision_text() const {
+  if (has_fast_bf16()) return uses_bf16() ? "bf16" : "f32";
+  return uses_bf16()           ? "bf16 (slow: this CPU has no instructions for it)"
+         : precision == "auto" ? "f32 (this CPU has no bf16 instructions)"
+                               : "f32";
+}
+
 std::vector<std::string> preset_names() { return {"tiny", "mini", "small", "medium"}; }
 
 ModelConfig preset(const std::string& name) {
