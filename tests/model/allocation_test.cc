@@ -1,0 +1,52 @@
+// A training step takes no memory once the first has been: every buffer is planned.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "model/oracle_model.h"
+
+namespace {
+std::atomic<long> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (!p) throw std::bad_alloc();
+  return p;
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace ddl {
+namespace {
+
+const std::vector<std::string> kRules = residual_names();  // before other tests add theirs
+
+TEST(Allocation, NoneAfterTheFirstStep) {
+  for (const std::string& name : kRules)
+    for (const char* precision : {"f32", "bf16"})
+      for (const char* gate : {"linear", "two-layer"}) {
+        ModelConfig m = model_config({.residual = name, .gate = gate});
+        m.precision = precision, m.recompute = "block";
+        const Exec ex{.threads = 2};
+        const auto model = make_model(m, {2, 4}, Model::Mode::kTrain, 1, ex);
+        const auto x = tokens(8, 1), y = tokens(8, 2);
+        model->loss_and_grad({x.data(), y.data()}, 1, ex);
+        const long before = allocations;
+        EXPECT_GT(before, 0);  // the counter counts
+        model->loss_and_grad({x.data(), y.data()}, 1, ex);
+        model->loss({x.data(), y.data()}, {}, ex);
+        EXPECT_EQ(allocations - before, 0) << name << " " << precision << " " << gate;
+      }
+}
+
+}  // namespace
+}  // namespace ddl
