@@ -5,14 +5,37 @@
 #include <cstring>
 #include <limits>
 
-namespace ddl {
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
-void Arena::Free::operator()(void* p) const { std::free(p); }
+namespace ddl {
+namespace {
+
+// Slices are neighbours in one allocation, where the sanitizer would not see a write past the end of one:
+// with it each is followed by bytes that nobody may touch.
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t kGapBytes = Arena::kAlignBytes;
+void forbid(std::byte* begin, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(begin, bytes); }
+void allow(std::byte* begin, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(begin, bytes); }
+#else
+constexpr std::size_t kGapBytes = 0;
+void forbid(std::byte*, std::size_t) {}
+void allow(std::byte*, std::size_t) {}
+#endif
+
+}  // namespace
+
+void Arena::Free::operator()(std::byte* p) const {
+  allow(p, capacity_bytes);
+  std::free(p);
+}
 
 Arena::Arena(std::size_t capacity_bytes, bool owning) : capacity_bytes_(capacity_bytes), owning_(owning) {
   if (!owning || capacity_bytes == 0) return;
   capacity_bytes_ = (capacity_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignBytes, capacity_bytes_)));
+  memory_ = {static_cast<std::byte*>(std::aligned_alloc(kAlignBytes, capacity_bytes_)),
+             Free{capacity_bytes_}};
   if (!memory_)
     throw UserError("not enough memory: {} could not be allocated", format_bytes(capacity_bytes_));
   std::memset(memory_.get(), 0, capacity_bytes_);
@@ -25,13 +48,14 @@ void* Arena::take_bytes(std::string_view name, Index count, std::size_t element_
     throw UserError("'{}' would need {} elements of {} bytes, more than any machine has", name, count,
                     element_bytes);
   const std::size_t exact_bytes = static_cast<std::size_t>(count) * element_bytes;
-  const std::size_t bytes = (exact_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+  const std::size_t bytes = (exact_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes + kGapBytes;
   if (bytes > std::numeric_limits<std::size_t>::max() / 2 - used_bytes_)
     throw UserError("'{}' would bring the memory needed beyond {}, more than any machine has", name,
                     format_bytes(used_bytes_));
   DDL_CHECK(!owning_ || bytes <= capacity_bytes_ - used_bytes_, "arena: '{}' needs {} B, {} B left", name,
             bytes, capacity_bytes_ - used_bytes_);
   std::byte* slice = owning_ ? memory_.get() + used_bytes_ : nullptr;
+  if (owning_) forbid(slice + exact_bytes, bytes - exact_bytes);
   used_bytes_ += bytes;
   const auto entry =
       std::find_if(ledger_.begin(), ledger_.end(), [&](const Entry& e) { return e.name == name; });

@@ -39,7 +39,8 @@ class Arena {
   void* take_bytes(std::string_view name, Index count, std::size_t element_bytes);
 
   struct Free {
-    void operator()(void* p) const;
+    std::size_t capacity_bytes;
+    void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Free> memory_;
   std::size_t capacity_bytes_ = 0;

@@ -27,6 +27,11 @@ TEST(Repeat, CopiesAndSums) {
         x, [&](const auto& z) { return weighted_sum(ref::repeat_channels(z, s.N(), s.D, s.C), g); });
     EXPECT_LT(rounding_ratio(dx.values(), truth, s.D), 1);
     EXPECT_TRUE(state.intact() && dx.intact());
+    if (s.D == 1) continue;
+    std::vector<double> first(s.N() * s.C);  // mutant: one channel's gradient in place of the sum
+    for (Index n = 0; n < s.N(); ++n)
+      for (Index c = 0; c < s.C; ++c) first[n * s.C + c] = g[n * s.D * s.C + c];
+    EXPECT_GT(rounding_ratio(dx.values(), first, s.D), 1);
   }
 }
 
@@ -61,6 +66,15 @@ TEST(EmbeddingConv, AgreesWithTheOracle) {
       if (s.B > 1) {
         const auto leaking = ref::embedding_conv(x, w, 1, s.N(), s.D, s.C, s.E);
         EXPECT_GT(rounding_ratio(state.values(), leaking, s.roundings()), 1);
+        const auto leaking_conv = [&](const auto& in, const auto& weights) {
+          return ref::embedding_conv(in, weights, 1, s.N(), s.D, s.C, s.E);
+        };
+        const auto leaking_dx =
+            oracle_gradient(x, [&](const auto& z) { return weighted_sum(leaking_conv(z, cw), g); });
+        const auto leaking_dw =
+            oracle_gradient(w, [&](const auto& z) { return weighted_sum(leaking_conv(cx, z), g); });
+        EXPECT_GT(rounding_ratio(dx.values(), leaking_dx, s.roundings()), 1);
+        EXPECT_GT(rounding_ratio(dw.values(), leaking_dw, s.roundings()), 1);
       }
     }
 }
@@ -92,6 +106,8 @@ TEST(TokenCompress, AgreesWithTheOracle) {
       EXPECT_LT(rounding_ratio(dw.values(), true_dw, s.roundings()), 1);
       EXPECT_LT(rounding_ratio(dread.values(), true_dr, s.roundings()), 1);
 
+      const auto dw_once = dw.values(), dread_once = dread.values();
+
       // Accumulating adds to what was there.
       std::vector<double> sum = before;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += true_dX[i];
@@ -111,6 +127,15 @@ TEST(TokenCompress, AgreesWithTheOracle) {
       auto reversed = w;
       std::reverse(reversed.begin(), reversed.end());
       EXPECT_GT(rounding_ratio(x.values(), compress(X, reversed, read), s.roundings()), 1);
+      // A token left out of the sums over tokens.
+      auto without_first = g;
+      std::fill_n(without_first.begin(), s.C, 0.0);
+      const auto short_dw =
+          oracle_gradient(w, [&](const auto& z) { return weighted_sum(compress(cX, z, cr), without_first); });
+      const auto short_dr = oracle_gradient(
+          read, [&](const auto& z) { return weighted_sum(compress(cX, cw, z), without_first); });
+      EXPECT_GT(rounding_ratio(dw_once, short_dw, s.roundings()), 1);
+      EXPECT_GT(rounding_ratio(dread_once, short_dr, s.roundings()), 1);
     }
 }
 
