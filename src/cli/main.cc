@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "cli/commands.h"
 
@@ -12,8 +13,11 @@ namespace {
 // main: hence the second start. Where that fails, all goes on as it would have.
 void spin_briefly(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return;
   ::setenv("GOMP_SPINCOUNT", "1000", 1);
-  ::execv("/proc/self/exe", argv);
+  ::execv(program.c_str(), argv);  // by its path: the process keeps its name
 }
 
 }  // namespace

@@ -12,14 +12,10 @@
 namespace ddl {
 namespace {
 
-// Slices are neighbours in one allocation, where the sanitizer would not see a write past the end of one:
-// with it each is followed by bytes that nobody may touch.
 #ifdef __SANITIZE_ADDRESS__
-constexpr std::size_t kGapBytes = Arena::kAlignBytes;
 void forbid(std::byte* begin, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(begin, bytes); }
 void allow(std::byte* begin, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(begin, bytes); }
 #else
-constexpr std::size_t kGapBytes = 0;
 void forbid(std::byte*, std::size_t) {}
 void allow(std::byte*, std::size_t) {}
 #endif
@@ -60,9 +56,9 @@ void* Arena::take_bytes(std::string_view name, Index count, std::size_t element_
   const auto entry =
       std::find_if(ledger_.begin(), ledger_.end(), [&](const Entry& e) { return e.name == name; });
   if (entry == ledger_.end())
-    ledger_.push_back({std::string(name), bytes});
+    ledger_.push_back({std::string(name), bytes - kGapBytes});
   else
-    entry->bytes += bytes;
+    entry->bytes += bytes - kGapBytes;
   return slice;
 }
 

@@ -118,7 +118,8 @@ struct ResidualEntry {
   std::optional<PaperCost> paper;
   MakeResidual<float> make_f32;
   MakeResidual<bf16> make_bf16;
-  std::string not_in_reference = {};  // why the paper's released code cannot express it; empty: it can
+  // Why the paper's released code cannot express it; empty: it can.
+  std::string not_in_reference = "a rule of its own";
 };
 
 // For rules that live outside this folder. A name that is taken now means the new rule.
