@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/partial_folder.h"
 #include "io/sha256.h"
 
 namespace ddl {
@@ -184,6 +185,25 @@ void Dataset::verify_hashes(const Exec& ex) const {
       throw UserError("{}/{}: changed since it was prepared: SHA-256 {}, expected {}", folder_, name, found,
                       expected);
   });
+}
+
+std::string first_foreign_entry(const std::string& folder) {
+  const std::string path = folder + "/dataset.json";
+  std::vector<std::string> own = {"dataset.json", "tokenizer.json", "tokenizer_config.json"};
+  try {
+    const Json manifest = parse_json(read_file(path));
+    for (const char* split : {"train", "val"})
+      for (const auto& shard : manifest.at(split).at("shards")) {
+        own.push_back(shard.at("file"));
+        if (shard.contains("answers")) own.push_back(shard["answers"].at("file"));
+      }
+  } catch (const Json::exception& error) {
+    throw UserError("{}: damaged: {}", path, error.what());
+  }
+  std::sort(own.begin(), own.end());
+  for (const std::string& name : names_in(folder))
+    if (!has(own, name.c_str())) return folder + "/" + name;
+  return "";
 }
 
 }  // namespace ddl

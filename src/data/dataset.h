@@ -38,9 +38,6 @@ class TokenStream {
   bool has_answers_ = false;
 };
 
-// Lies in a folder that `ddl data prepare` is still writing; such a folder is refused.
-inline constexpr const char* kIncompleteMarker = ".ddl-incomplete";
-
 class Dataset {
  public:
   // Maps and checks everything: sizes against headers, and tokens against the vocabulary where the folder
@@ -78,3 +75,7 @@ class Dataset {
 };
 
 }  // namespace ddl
+// The first entry of a prepared dataset's folder that its dataset.json does not account for; "" where there
+// is none. Throws UserError where dataset.json is damaged.
+std::string first_foreign_entry(const std::string& folder);
+

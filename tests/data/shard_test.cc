@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "data/dataset.h"
+#include "data/info.h"
+#include "data/partial_folder.h"
 #include "test_folder.h"
 
 namespace ddl {
