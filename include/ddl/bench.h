@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bench/decode_bench.h"
+#include "bench/eval_bench.h"
 #include "bench/kernels_bench.h"
 #include "bench/loader_bench.h"
 #include "bench/measure.h"

@@ -10,4 +10,5 @@
 #include "data/info.h"
 #include "data/loader.h"
 #include "data/prepare.h"
+#include "data/progress_line.h"
 #include "data/tokenizer.h"

@@ -17,6 +17,7 @@ namespace ddl {
 namespace {
 
 constexpr Index kVocab = 50257;
+constexpr double kTarget = 50;  // times what training consumes
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -63,11 +64,12 @@ void run_loader_bench(const LoaderBenchOptions& options) {
   if (temporary) dataset.check_vocab(kVocab, ex);  // opening a prepared dataset does this
   const double open_seconds = seconds_since(open_start);
 
+  const bool known = options.consumed_tokens_per_s > 0;
   if (!options.json)
     std::printf(
         "loader: %td tokens, %td rows x %td, one thread; opened and checked in %.3f s\n%-8s %16s %14s%s\n",
         dataset.train().tokens(), options.rows, options.context, open_seconds, "order", "tokens/s",
-        "us a batch", options.consumed_tokens_per_s > 0 ? "  x what training consumes" : "");
+        "us a batch", known ? "  x what training consumes" : "");
   for (const char* order : {"epoch", "random"}) {
     LoaderOptions loader_options;
     loader_options.rows = options.rows;
@@ -97,15 +99,19 @@ void run_loader_bench(const LoaderBenchOptions& options) {
     record["tokens_per_s"] = rate;
     record["batch_us"] = 1e6 * elapsed / static_cast<double>(step);
     record["check"] = check;
-    if (options.consumed_tokens_per_s > 0) record["times_consumed"] = rate / options.consumed_tokens_per_s;
+    if (known) record["times_consumed"] = rate / options.consumed_tokens_per_s;
+    record["target_times_consumed"] = kTarget;
     if (options.json) {
       std::printf("%s\n", to_line(record).c_str());
     } else {
       std::printf("%-8s %16.3e %14.2f", order, rate, record["batch_us"].get<double>());
-      if (options.consumed_tokens_per_s > 0) std::printf("  %.0f", record["times_consumed"].get<double>());
+      if (known) std::printf("  %.0f", record["times_consumed"].get<double>());
       std::printf("\n");
     }
   }
+  if (!options.json)
+    std::printf("target: %.0f times what training consumes%s\n", kTarget,
+                known ? "" : "; compare with --consumed TOKENS_PER_SECOND");
 }
 
 }  // namespace ddl

@@ -1,8 +1,10 @@
 #include "cli/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 #include "core/error.h"
@@ -90,9 +92,7 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error, int a
   return error.what();
 }
 
-}  // namespace
-
-int run_command_line(int argc, char** argv, const std::string& about, void (*add_commands)(Command)) {
+int parse_and_run(int argc, char** argv, const std::string& about, void (*add_commands)(Command)) {
   CLI::App program{about};
   program.name("ddl");
   program.require_subcommand(1);
@@ -113,9 +113,22 @@ int run_command_line(int argc, char** argv, const std::string& about, void (*add
     std::fprintf(stderr, "ddl: %s\n", error.what());
     return 2;
   } catch (const std::exception& error) {
+    if (std::ferror(stdout)) return 1;  // said below
     std::fprintf(stderr, "ddl: unexpected error: %s\n", error.what());
     return 1;
   }
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv, const std::string& about, void (*add_commands)(Command)) {
+  const int code = parse_and_run(argc, argv, about, add_commands);
+  // What was printed may still be in the buffer: only now is it known whether there was room for it.
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && !std::ferror(stdout)) return code;
+  std::fprintf(stderr, "ddl: standard output: cannot be written%s\n",
+               flushed ? "" : fmt::format(" ({})", std::strerror(errno)).c_str());
+  return 2;
 }
 
 }  // namespace ddl

@@ -88,7 +88,7 @@ void add_prepare(Command data) {
       c.add_option("--val-fraction", options->val_fraction, "share of the tokens held out").show_default();
   c.add_option("--val", options->val_inputs, "the validation split comes from this input instead")
       .excludes(fraction);
-  c.add_option("--seed", options->seed, "of the order of the documents").show_default();
+  c.add_option("--seed", options->seed, "of the order of the documents").non_negative().show_default();
   c.add_option("--shard-tokens", options->shard_tokens, "tokens of a shard").show_default();
   c.add_option("--field", options->corpus.field, "of JSON Lines and Parquet").show_default();
   c.add_option("--separator", options->corpus.separator,
@@ -138,7 +138,7 @@ void add_generate(Command data) {
   c.require_command();
   const auto common = [&](Command kind) {
     kind.add_option("--docs", args->documents, "documents to write").non_negative().show_default();
-    kind.add_option("--seed", args->seed, "other seeds, other documents").show_default();
+    kind.add_option("--seed", args->seed, "other seeds, other documents").non_negative().show_default();
     kind.add_option("--out", args->out, "a .jsonl file, or - for standard output").show_default();
   };
   Command stories = c.add_command("stories", "short English stories in which things change, with questions");

@@ -1,4 +1,5 @@
 // ./ddl eval: accuracy on tasks as lm-evaluation-harness measures it, and loss on text.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -16,10 +17,11 @@ namespace ddl {
 namespace {
 
 struct EvalCommand {
-  std::string run, precision;
+  std::string run, precision, tokenizer;
   std::vector<std::string> tasks, task_files, texts;
   EvalRequest request;
   ScorerOptions scorer_options;
+  CorpusOptions corpus;
   bool json = false, paper = false;
 
   void execute() {
@@ -33,8 +35,13 @@ struct EvalCommand {
       throw UserError("--tasks needs --data DIR, a folder with a folder for each task (docs/evaluation.md)");
 
     const Exec ex = default_exec();
-    const LoadedModel loaded = load_model(run, precision, ex);
+    const bool needs_tokenizer =
+        !request.tasks.empty() || !std::all_of(texts.begin(), texts.end(), holds_token_shards);
+    const LoadedModel loaded =
+        load_model(run, precision, ex, tokenizer,
+                   needs_tokenizer ? MissingTokenizer::kRefuse : MissingTokenizer::kAccept);
     Scorer scorer(*loaded.model, scorer_options, ex);
+    request.context = scorer.config().context;
     if (!json) request.progress = stderr;
     if (!request.tasks.empty()) evaluate_tasks(loaded, scorer, ex);
     for (const std::string& text : texts) evaluate_text(loaded, scorer, text, ex);
@@ -52,7 +59,8 @@ struct EvalCommand {
 
   void evaluate_tasks(const LoadedModel& loaded, Scorer& scorer, const Exec& ex) {
     const std::string numbers = loaded.model->config().uses_bf16() ? "bf16" : "f32";
-    request.model_hash = hash_model_folder(loaded.folder, numbers);
+    request.model_hash =
+        hash_model_folder(loaded.folder, numbers, tokenizer.empty() ? nullptr : loaded.tokenizer.get());
     const auto score = [&](std::span<const ScoreRequest> requests, Scorer::Scored scored) {
       scorer.score(requests, scored);
     };
@@ -76,8 +84,9 @@ struct EvalCommand {
 
   void evaluate_text(const LoadedModel& loaded, Scorer& scorer, const std::string& text, const Exec& ex) {
     const LanguageReport report =
-        evaluate_language(scorer, *loaded.tokenizer, text,
-                          {.limit = request.limit, .corpus = {}, .progress = request.progress}, ex);
+        evaluate_language(scorer, loaded.tokenizer.get(), text,
+                          {.limit = request.limit, .corpus = corpus, .progress = request.progress}, ex);
+    for (const std::string& message : report.bad_first) fmt::print(stderr, "left out: {}\n", message);
     if (json)
       std::puts(to_line(report.json()).c_str());
     else
@@ -101,6 +110,11 @@ void add_eval_command(Command app) {
   eval.add_option("--text", c->texts,
                   "Loss on a text file, a folder of texts, or token shards; may be repeated")
       .one_value_each();
+  eval.add_option("--field", c->corpus.field, "Of JSON Lines and Parquet texts").show_default();
+  eval.add_option("--skip-bad", c->corpus.skip_bad, "Bad rows of a text to leave out before it is an error")
+      .non_negative()
+      .show_default();
+  eval.add_option("--tokenizer", c->tokenizer, "A tokenizer, where the model's folder has none");
   eval.add_option("--shots", c->request.shots, "Examples before each question").show_default();
   eval.add_option("--limit", c->request.limit, "Only the first documents of each task or text; 0: all")
       .show_default();
@@ -112,7 +126,8 @@ void add_eval_command(Command app) {
   eval.add_flag("--paper", c->paper, "The paper's results beside ours");
   eval.add_option("--precision", c->precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
-  eval.add_flag("--json", c->json, "One JSON record, with the keys of lm-evaluation-harness");
+  eval.add_flag("--json", c->json,
+                "A JSON record a line: of the tasks, with lm-evaluation-harness's keys, and of each text");
   eval.on_run([c] { c->execute(); });
 }
 

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -23,6 +24,8 @@ void spin_briefly(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file that may not grow further (ulimit -f) is then an error of the write, which says which file it is.
+  std::signal(SIGXFSZ, SIG_IGN);
   spin_briefly(argv);
   return ddl::run_command_line(argc, argv,
                                "Deep Delta: Transformers whose residual stream is rewritten by a delta rule",

@@ -12,6 +12,7 @@
 #include "data/bpe_train.h"
 #include "data/corpus.h"
 #include "data/progress_line.h"
+#include "data/shard.h"
 
 namespace ddl {
 namespace {
@@ -164,7 +165,7 @@ void info_command(const InfoArgs& args) {
   record["end_of_text_text"] = tokenizer->decode({&end_id, 1});
   record["unused_ids"] = unused;
   record["longest_token_bytes"] = tokens.front().size();
-  record["shard_token_bytes"] = tokenizer->vocab_size() <= 65536 ? 2 : 4;
+  record["shard_token_bytes"] = token_bytes_for(tokenizer->vocab_size());
   if (args.json) {
     fmt::print("{}\n", to_line(record));
     return;
@@ -183,9 +184,7 @@ void info_command(const InfoArgs& args) {
 void add_tokenizer_command(Command app) {
   Command tokenizer = app.add_command("tokenizer", "Train, use and look at tokenizers");
   tokenizer.require_command();
-  const std::string what =
-      "A tokenizer: a folder, tokenizer.json, vocab.json + merges.txt, encoder.json + vocab.bpe, *.tiktoken, "
-      "or \"bytes\"";
+  const std::string what = "A tokenizer's folder or file (docs/tokenizers.md), or \"bytes\"";
 
   auto train = std::make_shared<TrainArgs>();
   Command command = tokenizer.add_command("train", "Train a byte-level BPE tokenizer on text");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/partial_folder.h"
 #include "io/sha256.h"
 
 namespace ddl {
@@ -72,6 +73,7 @@ Dataset Dataset::open(const std::string& folder, const Exec& ex) {
   else
     dataset.open_shards(names);
   if (dataset.train_.tokens() == 0) throw UserError("{}: the training split has no tokens", folder);
+  dataset.read_all(ex);
   if (dataset.vocab_size_ > 0) dataset.check_vocab(dataset.vocab_size_, ex);
   return dataset;
 }
@@ -141,30 +143,29 @@ void Dataset::open_shards(const std::vector<std::string>& names) {
   if (first == kGpt2EndOfText) end_of_text_ = kGpt2EndOfText;
 }
 
-void Dataset::check_vocab(Index vocab_size, const Exec& ex) const {
-  for (const TokenStream* stream : {&train_, &val_})
-    for (const TokenShard& shard : stream->shards())
-      if (const auto bad = shard.find_out_of_range(vocab_size, ex))
-        throw UserError("{}: token {} at position {} is outside the vocabulary of {}", shard.path(),
-                        bad->token, bad->position, vocab_size);
-}
-
-std::string Dataset::fingerprint() const {
-  constexpr std::size_t kSamples = 64, kSampleBytes = 4096;
+void Dataset::read_all(const Exec& ex) {
   Sha256 hash;
   if (!manifest_.is_null()) hash.update(to_line(manifest_));
   for (const TokenStream* stream : {&train_, &val_})
     for (const TokenShard& shard : stream->shards()) {
-      const MappedFile file(shard.path());
-      const auto bytes = file.bytes();
-      hash.update(fmt::format("|{}|{}|", fs::path(shard.path()).filename().string(), bytes.size()));
-      for (std::size_t i = 0; i <= kSamples; ++i) {
-        const std::size_t last = bytes.size() - std::min(bytes.size(), kSampleBytes);
-        const std::size_t begin = last / kSamples * i + last % kSamples * i / kSamples;
-        hash.update(bytes.data() + begin, std::min(kSampleBytes, bytes.size() - begin));
-      }
+      const TokenShard::Contents contents = shard.read_all(ex);
+      largest_.push_back(contents.largest);
+      hash.update(fmt::format("|{}|{}|{}|{}|", fs::path(shard.path()).filename().string(), shard.tokens(),
+                              shard.token_bytes(), shard.has_answers()));
+      hash.update(contents.checksums.data(), contents.checksums.size() * sizeof contents.checksums[0]);
     }
-  return hash.hex();
+  fingerprint_ = hash.hex();
+}
+
+void Dataset::check_vocab(Index vocab_size, const Exec& ex) const {
+  auto largest = largest_.begin();
+  for (const TokenStream* stream : {&train_, &val_})
+    for (const TokenShard& shard : stream->shards()) {
+      if (static_cast<Index>(*largest++) < vocab_size) continue;
+      if (const auto bad = shard.find_out_of_range(vocab_size, ex))
+        throw UserError("{}: token {} at position {} is outside the vocabulary of {}", shard.path(),
+                        bad->token, bad->position, vocab_size);
+    }
 }
 
 void Dataset::verify_hashes(const Exec& ex) const {
@@ -184,6 +185,25 @@ void Dataset::verify_hashes(const Exec& ex) const {
       throw UserError("{}/{}: changed since it was prepared: SHA-256 {}, expected {}", folder_, name, found,
                       expected);
   });
+}
+
+std::string first_foreign_entry(const std::string& folder) {
+  const std::string path = folder + "/dataset.json";
+  std::vector<std::string> own = {"dataset.json", "tokenizer.json", "tokenizer_config.json"};
+  try {
+    const Json manifest = parse_json(read_file(path));
+    for (const char* split : {"train", "val"})
+      for (const auto& shard : manifest.at(split).at("shards")) {
+        own.push_back(shard.at("file"));
+        if (shard.contains("answers")) own.push_back(shard["answers"].at("file"));
+      }
+  } catch (const Json::exception& error) {
+    throw UserError("{}: damaged: {}", path, error.what());
+  }
+  std::sort(own.begin(), own.end());
+  for (const std::string& name : names_in(folder))
+    if (!has(own, name.c_str())) return folder + "/" + name;
+  return "";
 }
 
 }  // namespace ddl

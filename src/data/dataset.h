@@ -38,13 +38,10 @@ class TokenStream {
   bool has_answers_ = false;
 };
 
-// Lies in a folder that `ddl data prepare` is still writing; such a folder is refused.
-inline constexpr const char* kIncompleteMarker = ".ddl-incomplete";
-
 class Dataset {
  public:
-  // Maps and checks everything: sizes against headers, and tokens against the vocabulary where the folder
-  // says what it is. Throws UserError naming the file and what is wrong.
+  // Maps and reads everything once: checks sizes against headers, and tokens against the vocabulary where the
+  // folder says what it is. Throws UserError naming the file and what is wrong.
   static Dataset open(const std::string& folder, const Exec& ex);
 
   const std::string& folder() const { return folder_; }
@@ -61,20 +58,26 @@ class Dataset {
   // Throws UserError naming file, position and token where one does not fit.
   void check_vocab(Index vocab_size, const Exec& ex) const;
 
-  // Changes when the data does: of the manifest, and of each shard its name, its size and samples of its
-  // bytes. Cheap, so that every resume can compare it.
-  std::string fingerprint() const;
+  // Changes when the data does: of the manifest, and of each shard its name and every token and answer. It is
+  // taken while opening reads all tokens anyway, so that every resume can compare it.
+  const std::string& fingerprint() const { return fingerprint_; }
   // Hashes every shard and compares with the manifest; throws UserError naming the first that differs.
   void verify_hashes(const Exec& ex) const;
 
  private:
   void open_prepared(const std::string& text);
   void open_shards(const std::vector<std::string>& names);
-  std::string folder_, form_, tokenizer_path_;
+  void read_all(const Exec& ex);
+  std::string folder_, form_, tokenizer_path_, fingerprint_;
+  std::vector<TokenId> largest_;  // token of each shard, of training and then of validation
   TokenStream train_, val_;
   Index vocab_size_ = 0;
   std::optional<TokenId> end_of_text_;
   Json manifest_;
 };
+
+// The first entry of a prepared dataset's folder that its dataset.json does not account for; "" where there
+// is none. Throws UserError where dataset.json is damaged.
+std::string first_foreign_entry(const std::string& folder);
 
 }  // namespace ddl

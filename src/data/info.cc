@@ -1,6 +1,7 @@
 #include "data/info.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace ddl {
@@ -9,7 +10,7 @@ namespace {
 constexpr Index kExcerptTokens = 64;
 constexpr Index kChunk = Index{1} << 18;
 
-Json describe_split(const TokenStream& stream, const Dataset& dataset, const Tokenizer* tokenizer,
+Json describe_split(const TokenStream& stream, std::optional<TokenId> end_of_text, const Tokenizer* tokenizer,
                     const Exec& ex) {
   // Each chunk counts for itself; sums do not depend on the order.
   const Index chunks = ceil_div(stream.tokens(), kChunk);
@@ -26,8 +27,7 @@ Json describe_split(const TokenStream& stream, const Dataset& dataset, const Tok
       if (token >= part.seen.size()) part.seen.resize(token + 1);
       part.seen[token] = true;
     }
-    if (dataset.end_of_text())
-      part.documents = std::count(tokens.begin(), tokens.end(), *dataset.end_of_text());
+    if (end_of_text) part.documents = std::count(tokens.begin(), tokens.end(), *end_of_text);
     if (!stream.has_answers()) return;
     std::vector<std::uint8_t> answers(tokens.size());
     stream.read_answers(begin, end - begin, answers.data());
@@ -43,7 +43,7 @@ Json describe_split(const TokenStream& stream, const Dataset& dataset, const Tok
       if (part.seen[i]) seen[i] = true;
   }
   Json json{{"tokens", stream.tokens()}, {"shards", stream.shards().size()}};
-  if (dataset.end_of_text()) json["documents"] = documents;
+  if (end_of_text) json["documents"] = documents;
   if (stream.has_answers()) json["answers"] = answers;
   json["vocabulary_seen"] = std::count(seen.begin(), seen.end(), true);
   json["largest_token"] = static_cast<Index>(seen.size()) - 1;
@@ -67,10 +67,13 @@ Json describe_dataset(const Dataset& dataset, const Tokenizer* tokenizer, const 
   json["form"] = dataset.form();
   if (!dataset.manifest().is_null()) json["tokenizer"] = dataset.manifest().value("tokenizer", "");
   if (dataset.vocab_size() > 0) json["vocab_size"] = dataset.vocab_size();
-  if (dataset.end_of_text()) json["end_of_text"] = *dataset.end_of_text();
+  // Bare shards do not say what begins a document; their tokenizer does.
+  std::optional<TokenId> end_of_text = dataset.end_of_text();
+  if (dataset.manifest().is_null() && tokenizer) end_of_text = tokenizer->end_of_text();
+  if (end_of_text) json["end_of_text"] = *end_of_text;
   json["fingerprint"] = dataset.fingerprint();
-  json["train"] = describe_split(dataset.train(), dataset, tokenizer, ex);
-  if (dataset.val().tokens() > 0) json["val"] = describe_split(dataset.val(), dataset, tokenizer, ex);
+  json["train"] = describe_split(dataset.train(), end_of_text, tokenizer, ex);
+  if (dataset.val().tokens() > 0) json["val"] = describe_split(dataset.val(), end_of_text, tokenizer, ex);
   return json;
 }
 

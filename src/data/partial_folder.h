@@ -1,18 +1,23 @@
 // A folder that is filled beside its final name and put there in one step, by one process at a time.
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace ddl {
 
+// Lies in a folder that is still being written; such a folder is nobody's dataset or model.
+inline constexpr const char* kIncompleteMarker = ".ddl-incomplete";
+
 class PartialFolder {
  public:
-  enum class Existing { kRefuse, kReplace };
+  // Is given a target with something in it; throws UserError unless that may be replaced.
+  using CheckExisting = std::function<void(const std::string& target)>;
 
-  // Refuses, before any work: a `target` that exists with something in it, unless it holds `manifest` (that
-  // is, was made by us) and may be replaced; and a partial folder another process is writing.
-  PartialFolder(std::string target, const std::string& manifest, const std::string& marker,
-                Existing existing);
+  // Refuses, before any work: a target that is a file, or that `check_existing` refuses; a folder
+  // TARGET.partial that another process is writing; and one that is not ours. What an interrupted run left
+  // there goes.
+  PartialFolder(std::string target, CheckExisting check_existing);
   ~PartialFolder();  // removes what was not committed
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
@@ -22,8 +27,11 @@ class PartialFolder {
 
  private:
   void check_target() const;
-  std::string target_, path_, manifest_, marker_path_;
-  Existing existing_;
+  void lock();
+  void mark();
+  void clear() const;
+  std::string target_, path_, marker_path_;
+  CheckExisting check_existing_;
   int lock_ = -1;  // of the folder itself, which keeps its lock when it gets its final name
   bool committed_ = false;
 };

@@ -40,9 +40,7 @@ class Preparation {
         token_bytes_(token_bytes_for(tokenizer.vocab_size())) {}
 
   Json run() {
-    PartialFolder folder(
-        options_.out, "dataset.json", kIncompleteMarker,
-        options_.force ? PartialFolder::Existing::kReplace : PartialFolder::Existing::kRefuse);
+    PartialFolder folder(options_.out, [&](const std::string& target) { check_replaceable(target); });
     Json manifest = describe();
     {
       DocumentSpool spool(folder.path() + "/spool", token_bytes_, options_.seed);
@@ -82,6 +80,18 @@ class Preparation {
   }
 
  private:
+  // Only what is a dataset and nothing else may go.
+  void check_replaceable(const std::string& folder) const {
+    if (!std::filesystem::exists(folder + "/dataset.json"))
+      throw UserError("{}: exists and holds other things; choose another folder", folder);
+    if (!options_.force) throw UserError("{}: a dataset is there already; --force replaces it", folder);
+    if (const std::string other = first_foreign_entry(folder); !other.empty())
+      throw UserError(
+          "{}: is not of the dataset beside it, which --force would remove with all that is there; "
+          "move it away, or choose another folder",
+          other);
+  }
+
   // The name of the shards' files: plain characters, and nothing that reads as the name of a split.
   std::string name() const {
     std::filesystem::path out(options_.out);

@@ -55,6 +55,13 @@ class TokenShard {
   void read(Index begin, Index count, TokenId* out) const;
   void read_answers(Index begin, Index count, std::uint8_t* out) const;  // zeros where there is no sidecar
 
+  // Of every byte behind the header, in one pass.
+  struct Contents {
+    TokenId largest = 0;                   // 0 where there is no token
+    std::vector<std::uint64_t> checksums;  // of tokens and answers; the number of threads changes nothing
+  };
+  Contents read_all(const Exec& ex) const;
+
   struct Bad {
     Index position;
     TokenId token;

@@ -78,6 +78,7 @@ class Evaluation {
     }
     end_document();
     if (report_.documents == 0) throw UserError("{}: no text in it", report_.source);
+    report_.bad_rows = reader.bad_rows().count(), report_.bad_first = reader.bad_rows().first();
     score_waiting(1);
     count_documents(0);
     return finish();
@@ -242,7 +243,10 @@ Json LanguageReport::json() const {
   Json json = make_record("language");
   json["source"] = source;
   json["kind"] = kind;
-  if (kind == "text") json["documents"] = documents, json["bytes"] = bytes, json["words"] = words;
+  if (kind == "text") {
+    json["documents"] = documents, json["bytes"] = bytes, json["words"] = words;
+    json["bad_rows_left_out"] = bad_rows;
+  }
   json["windows"] = windows;
   json["tokens"] = tokens;
   json["log_likelihood"] = log_likelihood;
@@ -264,6 +268,7 @@ std::string LanguageReport::table() const {
   if (kind == "text")
     out += fmt::format("; {} document{}, {} bytes, {} words", documents, documents == 1 ? "" : "s", bytes,
                        words);
+  if (bad_rows > 0) out += fmt::format("; {} bad row{} left out", bad_rows, bad_rows == 1 ? "" : "s");
   out +=
       fmt::format("\n  loss per token   {}\n  perplexity       {}\n", shown(loss, 4), shown(perplexity, 3));
   if (bits_per_byte) out += fmt::format("  bits per byte    {}\n", shown(*bits_per_byte, 4));
@@ -275,13 +280,18 @@ std::string LanguageReport::table() const {
   return out;
 }
 
-LanguageReport evaluate_language(Scorer& scorer, const Tokenizer& tokenizer, const std::string& path,
+bool holds_token_shards(const std::string& path) { return !find_shards(path).empty(); }
+
+LanguageReport evaluate_language(Scorer& scorer, const Tokenizer* tokenizer, const std::string& path,
                                  const LanguageOptions& options, const Exec& ex) {
   const Index context = scorer.config().context, vocab = scorer.config().vocab;
   if (!fs::exists(path)) throw UserError("{}: no such file or folder", path);
   std::vector<TokenShard> shards = find_shards(path);
   Evaluation evaluation(scorer, path, options);
-  if (shards.empty()) return evaluation.text(tokenizer);
+  if (shards.empty()) {
+    if (!tokenizer) throw UserError("{}: text needs a tokenizer; name one (--tokenizer)", path);
+    return evaluation.text(*tokenizer);
+  }
   for (const TokenShard& shard : shards)
     if (const auto bad = shard.find_out_of_range(vocab, ex))
       throw UserError("{}: token {} at position {} is outside the model's vocabulary of {}", shard.path(),

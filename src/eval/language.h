@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/record.h"
 #include "data/corpus.h"
@@ -36,8 +37,10 @@ struct LanguageReport {
   std::string source, kind;  // kind: "text" | "tokens"
   Index documents = 0;       // of text
   Index windows = 0, tokens = 0, bytes = 0, words = 0;
-  double log_likelihood = 0;  // natural logarithm, of all tokens
-  Estimate loss, perplexity;  // per token
+  Index bad_rows = 0;                  // left out
+  std::vector<std::string> bad_first;  // what was wrong with the first of them
+  double log_likelihood = 0;           // natural logarithm, of all tokens
+  Estimate loss, perplexity;           // per token
   // Of text. Errors are over documents; with a single one over its windows.
   std::optional<Estimate> bits_per_byte, byte_perplexity, word_perplexity;
   double seconds = 0;
@@ -54,8 +57,10 @@ struct LanguageOptions {
 
 // `path`: a text, JSON Lines or Parquet file or a folder of such; a token shard (.bin); or a folder with
 // validation shards (*_val_*.bin, val.bin). Throws UserError where it is none of these or there is nothing in
-// it.
-LanguageReport evaluate_language(Scorer& scorer, const Tokenizer& tokenizer, const std::string& path,
+// it. Shards need no tokenizer: it may be null.
+LanguageReport evaluate_language(Scorer& scorer, const Tokenizer* tokenizer, const std::string& path,
                                  const LanguageOptions& options, const Exec& ex);
+// Is `path` made of token shards, rather than of text?
+bool holds_token_shards(const std::string& path);
 
 }  // namespace ddl

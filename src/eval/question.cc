@@ -71,6 +71,7 @@ std::string example_text(const Task& task, const TaskDocument& document) {
 Question make_question(const Task& task, const TaskDocument& document, const std::string& examples) {
   Question question;
   question.gold = document.gold;
+  question.place = document.place;
   for (const std::string& context : document.contexts) question.contexts.push_back(examples + context);
   for (const std::string& choice : document.choices) {
     question.continuations.push_back(task.kind() == TaskKind::kLikelihood ? choice

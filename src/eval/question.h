@@ -17,6 +17,7 @@ struct Question {
   std::vector<std::string> contexts, continuations;  // as many as choices, or one for all
   std::vector<Index> choice_chars;                   // code points of each choice without what precedes it
   Index gold = 0;
+  std::string place = {};  // of its document, for messages
 
   Index count() const { return std::max(std::ssize(contexts), std::ssize(continuations)); }
   const std::string& context(Index i) const {
@@ -25,7 +26,7 @@ struct Question {
   const std::string& continuation(Index i) const {
     return continuations[continuations.size() == 1 ? 0 : static_cast<std::size_t>(i)];
   }
-  std::string hash() const;  // 16 hex digits of everything above
+  std::string hash() const;  // 16 hex digits of everything above but the place
 };
 
 // Which examples of the pool each document is shown, drawn as the harness draws them: one generator for all

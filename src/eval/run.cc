@@ -1,6 +1,7 @@
 #include "eval/run.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 
 #include "core/error.h"
@@ -53,46 +54,49 @@ class TaskRun {
         score_(score),
         samples_(samples),
         values_(task_.metrics.size(), std::vector<double>(questions_.size())),
-        progress_(task_.name, ProgressLine::Unit::kDocuments, questions_.size(), request.progress) {}
+        missing_(questions_.size(), 0) {
+    for (Index i = 0; i < std::ssize(questions_); ++i) {
+      const Question& question = questions_[i];
+      if (const auto* earlier = samples_ ? samples_->find(task_.name, i, question) : nullptr) {
+        finish(i, *earlier);
+        ++scored_before_;
+        continue;
+      }
+      try {
+        for (ScoreRequest& r : encode_question(question, tokenizer_)) {
+          check_length(r);
+          requests_.push_back(std::move(r));
+          asked_.push_back({i, missing_[i]++});
+        }
+      } catch (const UserError& error) {
+        throw UserError("{}: {}: {}", task_.name, question.place, error.what());
+      }
+    }
+  }
 
   // All of a task's requests go to the scorer at once: the more it sees, the more of them share a beginning.
   // A document is finished, and written to the samples, when the last of its scores arrives.
   void run() {
-    struct Asked {
-      Index document, choice;
-    };
-    std::vector<ScoreRequest> requests;
-    std::vector<Asked> asked;
+    ProgressLine progress(task_.name, ProgressLine::Unit::kDocuments, questions_.size(), request_.progress);
+    progress.skip(scored_before_);
     std::vector<std::vector<Score>> scores(questions_.size());
-    std::vector<Index> missing(questions_.size(), 0);
-    for (Index i = 0; i < std::ssize(questions_); ++i) {
-      const Question& question = questions_[i];
-      if (const auto* earlier = samples_ ? samples_->find(task_.name, i, question) : nullptr) {
-        progress_.skip(1);
-        finish(i, *earlier);
-        continue;
-      }
-      for (ScoreRequest& r : encode_question(question, tokenizer_)) {
-        requests.push_back(std::move(r));
-        asked.push_back({i, missing[i]++});
-      }
-      scores[i].resize(static_cast<std::size_t>(missing[i]));
-    }
+    for (std::size_t i = 0; i < scores.size(); ++i) scores[i].resize(static_cast<std::size_t>(missing_[i]));
     std::uint64_t documents = 0;
     const auto scored = [&](Index request, const Score& score) {
-      const auto [document, choice] = asked[request];
+      const auto [document, choice] = asked_[request];
       scores[document][static_cast<std::size_t>(choice)] = score;
-      if (--missing[document] > 0) return;
+      if (--missing_[document] > 0) return;
       finish(document, scores[document]);
       write_sample(document, scores[document]);
-      progress_.update(++documents);
+      progress.update(++documents);
     };
     try {
-      score_(requests, scored);
-    } catch (const UserError& error) {  // a continuation longer than the model's context
+      score_(requests_, scored);
+    } catch (const UserError& error) {
       throw UserError("{}: {}", task_.name, error.what());
     }
-    for (const Index left : missing) DDL_CHECK(left == 0, "a document lacks {} scores", left);
+    for (const Index left : missing_) DDL_CHECK(left == 0, "a document lacks {} scores", left);
+    requests_ = {};
   }
 
   TaskResult result(const PreparedTask& prepared, const Exec& ex) const {
@@ -109,6 +113,19 @@ class TaskRun {
   }
 
  private:
+  struct Asked {
+    Index document, choice;
+  };
+
+  void check_length(const ScoreRequest& request) const {
+    const Index tokens = std::ssize(request.continuation);
+    if (request_.context > 0 && tokens > request_.context)
+      throw UserError(
+          "a continuation of {} tokens cannot be scored by a model with a context of {}; leave {} out, or "
+          "evaluate a model with a longer context (nothing was scored)",
+          tokens, request_.context, task_.name);
+  }
+
   void write_sample(Index i, const std::vector<Score>& scores) {
     if (!samples_) return;
     std::vector<std::pair<std::string, double>> named;
@@ -130,7 +147,10 @@ class TaskRun {
   const ScoreFunction& score_;
   SampleFile* samples_;
   std::vector<std::vector<double>> values_;  // of each metric and document
-  ProgressLine progress_;
+  std::vector<ScoreRequest> requests_;
+  std::vector<Asked> asked_;    // by each request
+  std::vector<Index> missing_;  // scores of each document that have not come
+  std::uint64_t scored_before_ = 0;
 };
 
 }  // namespace
@@ -179,15 +199,14 @@ EvalReport run_tasks(const EvalRequest& request, const Tokenizer& tokenizer, con
   }
   std::optional<SampleFile> samples;
   if (!request.samples.empty()) samples.emplace(request.samples, std::move(identity));
-  if (samples)  // refuses changed data before anything is scored
-    for (const PreparedTask& task : prepared)
-      for (std::size_t i = 0; i < task.questions.size(); ++i)
-        samples->find(task.task->name, static_cast<Index>(i), task.questions[i]);
+  // Of all tasks first: what is wrong with the last shows before hours are spent on the others.
+  std::deque<TaskRun> runs;
+  for (const PreparedTask& task : prepared)
+    runs.emplace_back(task, request, tokenizer, score, samples ? &*samples : nullptr);
   EvalReport report;
-  for (const PreparedTask& task : prepared) {
-    TaskRun run(task, request, tokenizer, score, samples ? &*samples : nullptr);
-    run.run();
-    report.results.push_back(run.result(task, ex));
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].run();
+    report.results.push_back(runs[i].result(prepared[i], ex));
   }
   return report;
 }

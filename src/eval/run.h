@@ -26,6 +26,7 @@ struct EvalRequest {
   std::string data;  // the folder with a folder for each task
   Index shots = 0;
   Index limit = 0;         // the first documents of each task; 0: all
+  Index context = 0;       // the model's: no continuation may be longer; 0: not known
   std::string samples;     // a file; "": none
   std::string model_hash;  // of the samples' lines
   std::FILE* progress = nullptr;
@@ -57,7 +58,8 @@ struct EvalReport {
 // nearest.
 std::vector<Task> find_tasks(const std::vector<std::string>& names, const std::vector<Task>& custom);
 
-// All data is read before anything is scored. Throws UserError on anything wrong with it.
+// All data is read and made into requests before anything is scored. Throws UserError on anything wrong with
+// it, naming the task, the file and the row.
 EvalReport run_tasks(const EvalRequest& request, const Tokenizer& tokenizer, const ScoreFunction& score,
                      const Exec& ex);
 

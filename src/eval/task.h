@@ -26,7 +26,11 @@ struct TaskDocument {
   std::vector<std::string> choices;   // one per choice (kChoices), else one: the continuation
   Index gold = 0;                     // the right choice
   std::string identity = {};          // what else tells it from others
-  bool operator==(const TaskDocument&) const = default;
+  std::string place = {};             // "FILE: row N"; the same document may stand in several
+  bool operator==(const TaskDocument& other) const {
+    return contexts == other.contexts && choices == other.choices && gold == other.gold &&
+           identity == other.identity;
+  }
   Index choice_count() const { return std::max(std::ssize(contexts), std::ssize(choices)); }
 };
 

@@ -99,12 +99,13 @@ class DocumentMaker {
   DocumentMaker(const Task& task, std::string labels_path)
       : task_(task), labels_path_(std::move(labels_path)) {}
 
-  void add(Json& row) {
+  void add(Json& row, const std::string& path, Index number) {
     if (!row.is_object()) throw UserError("{}, expected an object", json_kind(row));
     if (!task_.label_column.empty() && !row.contains(task_.label_column)) fill_in_label(row);
     for (const TaskForm& form : task_.forms)
       if (form.fits(row)) {
         documents_.push_back(form.fill(row));
+        documents_.back().place = fmt::format("{}: row {}", path, number);
         return;
       }
     std::vector<std::string> columns;
@@ -179,14 +180,14 @@ std::vector<TaskDocument> read_split(const Task& task, const std::string& folder
   for (const std::string& path : files.paths) {
     try {
       if (!path.ends_with(".parquet")) {
-        parse_json_rows(read_all(path), [&](Json& row, Index) { maker.add(row); });
+        parse_json_rows(read_all(path), [&](Json& row, Index number) { maker.add(row, path, number); });
         continue;
       }
       Index number = 0;
       read_parquet_rows(path, [&](Json& row) {
         ++number;
         try {
-          maker.add(row);
+          maker.add(row, path, number);
         } catch (const UserError& error) {
           throw UserError("row {}: {}", number, error.what());
         }

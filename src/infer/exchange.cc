@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "data/partial_folder.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
 #include "model/config_json.h"
@@ -11,12 +12,11 @@
 namespace ddl {
 namespace {
 
-void check_new_folder(const std::string& path) {
-  namespace fs = std::filesystem;
-  if (fs::exists(path) && !fs::is_directory(path))
-    throw UserError("{}: is a file, expected a new folder", path);
-  if (fs::exists(path) && !fs::is_empty(path))
-    throw UserError("{}: exists and is not empty; name a new folder", path);
+// Written beside `out` and renamed, so that one that failed or was killed does not stand in its own way.
+PartialFolder new_folder(const std::string& out) {
+  return PartialFolder(out, [](const std::string& target) {
+    throw UserError("{}: exists and is not empty; name a new folder", target);
+  });
 }
 
 // A model and its tokenizer on the way from one folder to another.
@@ -38,46 +38,46 @@ struct Passage {
     stored.load(*model, ex);
   }
 
-  // config.json comes last: a folder with it is complete.
-  Exchanged write(const std::string& out, const std::vector<TensorToWrite>& tensors, const Json& config) {
-    make_folders(out);
-    write_safetensors(out + "/model.safetensors", tensors, {{"format", "pt"}});
+  Exchanged write(PartialFolder& folder, const std::string& out, const std::vector<TensorToWrite>& tensors,
+                  const Json& config) {
+    write_safetensors(folder.path() + "/model.safetensors", tensors, {{"format", "pt"}});
     Json generation{{"max_length", stored.config().context}};
     if (tokenizer) {
-      tokenizer->save(out);
+      tokenizer->save(folder.path());
       generation["bos_token_id"] = tokenizer->end_of_text();
       generation["eos_token_id"] = tokenizer->end_of_text();
     }
-    write_file_atomic(out + "/generation_config.json", to_text(generation));
-    write_file_atomic(out + "/config.json", to_text(config));
+    write_file_atomic(folder.path() + "/generation_config.json", to_text(generation));
+    write_file_atomic(folder.path() + "/config.json", to_text(config));
+    folder.commit();
     return {stored.folder(), out, stored.config(), model->table().parameter_count(), tokenizer != nullptr};
   }
 
-  Exchanged write_own(const std::string& out) {
+  Exchanged write_own(PartialFolder& folder, const std::string& out) {
     std::vector<TensorToWrite> tensors;
     for (const Param& p : model->table().list())
       tensors.push_back({p.name, "F32", p.shape, model->params().data() + p.offset});
-    return write(out, tensors, model_config_json(stored.config()));
+    return write(folder, out, tensors, model_config_json(stored.config()));
   }
 };
 
 }  // namespace
 
 Exchanged export_model(const std::string& path, Layout layout, const std::string& out, const Exec& ex) {
-  check_new_folder(out);
+  PartialFolder folder = new_folder(out);
   Passage passage(path, "", ex);
-  if (layout == Layout::kOwn) return passage.write_own(out);
+  if (layout == Layout::kOwn) return passage.write_own(folder, out);
   const ReferenceModel reference = to_reference(*passage.model);
-  return passage.write(out, reference.tensors, reference.config);
+  return passage.write(folder, out, reference.tensors, reference.config);
 }
 
 Exchanged import_model(const std::string& folder, const std::string& tokenizer, const std::string& out,
                        const Exec& ex) {
-  check_new_folder(out);
+  PartialFolder partial = new_folder(out);
   Passage passage(folder, tokenizer, ex);
   if (!passage.stored.has_released_names())
     throw UserError("{}: already in this program's layout; every command reads it as it is", folder);
-  return passage.write_own(out);
+  return passage.write_own(partial, out);
 }
 
 }  // namespace ddl

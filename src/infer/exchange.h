@@ -19,8 +19,9 @@ struct Exchanged {
 
 enum class Layout { kOwn, kReference };
 
-// `path` is a run, a checkpoint or a model's folder; `out` must be new or empty. Throws UserError, with the
-// reason, where the released code cannot express the model; then nothing is written.
+// `path` is a run, a checkpoint or a model's folder; `out` must be new or empty, and appears whole or not at
+// all (data/partial_folder.h). Throws UserError, with the reason, where the released code cannot express the
+// model; then nothing is written.
 Exchanged export_model(const std::string& path, Layout layout, const std::string& out, const Exec& ex);
 
 // A folder in the released layout as one in this project's. tokenizer: "" takes the folder's, if it has one.

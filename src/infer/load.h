@@ -15,8 +15,10 @@ struct LoadedModel {
   std::unique_ptr<Model> model;  // for inference, one token: a decoder borrows its weights
   std::unique_ptr<Tokenizer> tokenizer;
 };
+enum class MissingTokenizer { kRefuse, kAccept };  // accepted: `tokenizer` is null
 // precision: "" keeps the stored choice. tokenizer: "" takes the folder's.
 LoadedModel load_model(const std::string& path, const std::string& precision, const Exec& ex,
-                       const std::string& tokenizer = "");
+                       const std::string& tokenizer = "",
+                       MissingTokenizer missing = MissingTokenizer::kRefuse);
 
 }  // namespace ddl

@@ -61,6 +61,23 @@ void write_all(int file, const std::string& path, const char* data, std::size_t 
 // The process id keeps two programs that write the same file from sharing a temporary.
 std::string temporary_name(const std::string& path) { return path + ".tmp" + std::to_string(::getpid()); }
 
+// Exists and is no plain file: a pipe, a device, or a folder, which FileWriter refuses.
+bool is_special(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) return !S_ISREG(info.st_mode);
+  if (errno != ENOENT) fail(path, "cannot be opened for writing");
+  return false;
+}
+
+// What the symbolic links lead to, whether it is there yet or not. The name of a pipe or a device stays as it
+// is: what /dev/stdout leads to may have no name that could be opened.
+std::string follow_links(std::string path) {
+  if (is_special(path)) return path;  // also finds links in a circle
+  while (std::filesystem::is_symlink(path))
+    path = (std::filesystem::path(parent_folder(path)) / std::filesystem::read_symlink(path)).string();
+  return path;
+}
+
 }  // namespace
 
 std::string read_file(const std::string& path) {
@@ -142,15 +159,17 @@ void FileWriter::sync() {
   if (::fsync(file_) != 0 && errno != EINVAL && errno != EROFS) fail(path_, "cannot be written to disk");
 }
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), writer_(temporary_name(path_)) {}
+AtomicFile::AtomicFile(std::string path)
+    : target_(follow_links(std::move(path))),
+      writer_(is_special(target_) ? target_ : temporary_name(target_)) {}
 
 AtomicFile::~AtomicFile() {
-  if (!committed_) ::unlink(writer_.path().c_str());
+  if (!committed_ && renames()) ::unlink(writer_.path().c_str());
 }
 
 void AtomicFile::commit() {
   writer_.sync();
-  rename_path(writer_.path(), path_);
+  if (renames()) rename_path(writer_.path(), target_);
   committed_ = true;
 }
 

@@ -57,7 +57,8 @@ class FileWriter {
 };
 
 // Writes `path` under a temporary name beside it; commit() syncs, renames and syncs the folder. Destroyed
-// without commit(), it leaves what was at `path` untouched and no temporary file.
+// without commit(), it leaves what was at `path` untouched and no temporary file. A symbolic link stays one:
+// what it leads to is replaced. A pipe or a device cannot be replaced in this way and is written to directly.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -70,7 +71,8 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string path_;
+  bool renames() const { return writer_.path() != target_; }
+  std::string target_;
   FileWriter writer_;
   bool committed_ = false;
 };

@@ -305,18 +305,19 @@ TEST(Prepare, RefusesToOverwriteAndReplacesWhenTold) {
 TEST(PartialFolder, OneWriterAtATimeAndNoSurpriseAtTheEnd) {
   const TestFolder folder;
   const auto open = [&] {
-    return std::make_unique<PartialFolder>(folder / "set", "dataset.json", "marker",
-                                           PartialFolder::Existing::kRefuse);
+    return std::make_unique<PartialFolder>(
+        folder / "set", [](const std::string& target) { throw UserError("{}: is there", target); });
   };
   auto first = open();
   EXPECT_TRUE(contains(message_of<UserError>(open), "another process"));
   folder.write("set.partial/dataset.json", "{}");
-  EXPECT_TRUE(std::filesystem::exists(folder / "set.partial/marker"));
+  const std::string marker = std::string("/") + kIncompleteMarker;
+  EXPECT_TRUE(std::filesystem::exists(folder / "set.partial" + marker));
   first->commit();
-  EXPECT_FALSE(std::filesystem::exists(folder / "set/marker"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "set" + marker));
   EXPECT_TRUE(std::filesystem::exists(folder / "set/dataset.json"));
   first.reset();
-  EXPECT_TRUE(contains(message_of<UserError>(open), "--force"));
+  EXPECT_TRUE(contains(message_of<UserError>(open), "set: is there"));
   // A dataset that appears while another is written is not replaced.
   std::filesystem::remove_all(folder / "set");
   auto second = open();
@@ -325,6 +326,45 @@ TEST(PartialFolder, OneWriterAtATimeAndNoSurpriseAtTheEnd) {
   second.reset();
   EXPECT_EQ(contents_of(folder / "set/dataset.json"), "other");
   EXPECT_FALSE(std::filesystem::exists(folder / "set.partial"));
+}
+
+TEST(PartialFolder, ClearsWhatItLeftAndNothingElse) {
+  const TestFolder folder;
+  const auto open = [&] { return PartialFolder(folder / "set", [](const std::string&) {}).path(); };
+  folder.write("set.partial/mine/letter.txt", "dear");
+  const std::string why = message_of<UserError>(open);
+  EXPECT_TRUE(contains(why, "set.partial: ") && contains(why, "move it away")) << why;
+  EXPECT_EQ(contents_of(folder / "set.partial/mine/letter.txt"), "dear");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "set.partial"), {}), 1);
+  folder.write(std::string("set.partial/") + kIncompleteMarker, "");
+  EXPECT_EQ(open(), folder / "set.partial");
+  EXPECT_FALSE(std::filesystem::exists(folder / "set.partial"));
+  folder.write("set", "");
+  EXPECT_TRUE(contains(message_of<UserError>(open), "is a file"));
+}
+
+TEST(Prepare, ForceRemovesADatasetOnly) {
+  const TestFolder folder;
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "{\"text\":\"is it? yes\",\"answers\":[[7,10]]}\n";
+  PrepareOptions options = options_for(folder.write("in.jsonl", text), folder / "set");
+  prepare_dataset(options, PairTokenizer(), kExec);
+  options.force = true;
+  prepare_dataset(options, PairTokenizer(), kExec);  // its own files, answers among them
+  for (const char* name : {"run.json", "checkpoints/step_1/weights", "set_train_000099.bin"}) {
+    const std::string other = folder.write(std::string("set/") + name, "mine");
+    const std::string why = message_of<UserError>([&] { prepare_dataset(options, PairTokenizer(), kExec); });
+    EXPECT_TRUE(contains(why, (folder / "set/") + std::string(name).substr(0, 3)) &&
+                contains(why, "move it away"))
+        << why;
+    EXPECT_EQ(contents_of(other), "mine");
+    EXPECT_FALSE(std::filesystem::exists(folder / "set.partial"));
+    std::filesystem::remove_all(folder / "set/" + std::string(name).substr(0, std::string(name).find('/')));
+  }
+  prepare_dataset(options, PairTokenizer(), kExec);
+  folder.write("set/dataset.json", "{");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { prepare_dataset(options, PairTokenizer(), kExec); }),
+                       "dataset.json: damaged"));
 }
 
 TEST(Prepare, AnErrorLeavesNothing) {

@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "data/dataset.h"
+#include "data/info.h"
+#include "data/partial_folder.h"
 #include "test_folder.h"
 
 namespace ddl {
@@ -218,6 +220,59 @@ TEST(Dataset, FingerprintFollowsTheData) {
   EXPECT_EQ(print(), first);
   write_shard(folder / "d/x_val_1.bin", {1, 2});
   EXPECT_NE(print(), first);
+}
+
+// Every byte counts, of answers too, and the number of threads does not.
+TEST(Dataset, FingerprintIsOfEveryByte) {
+  const TestFolder folder;
+  std::filesystem::create_directory(folder / "d");
+  const std::string path = folder / "d/x_train_1.bin";
+  const auto print = [&](int threads = 2) {
+    return Dataset::open(folder / "d", Exec{.threads = threads}).fingerprint();
+  };
+  const auto tokens = ramp(3'000'000, 500);
+  write_shard(path, tokens);
+  const std::string first = print();
+  EXPECT_EQ(print(1), first);
+  EXPECT_EQ(print(5), first);
+  for (const std::size_t at : {0u, 3715u, 51'000u, 2'097'151u, 2'097'152u, 2'999'999u}) {
+    auto changed = tokens;
+    changed[at] ^= 1;
+    write_shard(path, changed);
+    EXPECT_NE(print(), first) << at;
+  }
+  // Changes that a plain sum, or a product alone, would let cancel.
+  for (const TokenId flip : {1u, 0x8000u}) {
+    auto changed = tokens;
+    changed[3 + 32 * 10] ^= flip, changed[3 + 32 * 20] ^= flip;
+    write_shard(path, changed);
+    EXPECT_NE(print(), first) << flip;
+  }
+  auto swapped = tokens;
+  std::swap(swapped[32], swapped[64]);
+  write_shard(path, swapped);
+  EXPECT_NE(print(), first);
+  write_shard(path, tokens);
+  EXPECT_EQ(print(), first);
+
+  std::string answers(3'000'000, '\0');
+  folder.write("d/x_train_1.answers", answers);
+  const std::string with_answers = print();
+  EXPECT_NE(with_answers, first);
+  answers[2'000'000] = 1;
+  folder.write("d/x_train_1.answers", answers);
+  EXPECT_NE(print(), with_answers);
+}
+
+TEST(Dataset, DocumentsOfBareShardsAreCountedWithTheirTokenizer) {
+  const TestFolder folder;
+  std::filesystem::create_directory(folder / "d");
+  write_shard(folder / "d/x_train_1.bin", {256, 1, 2, 256, 3, 256, 4});
+  const Dataset dataset = Dataset::open(folder / "d", kTwoThreads);
+  EXPECT_FALSE(describe_dataset(dataset, nullptr, kTwoThreads)["train"].contains("documents"));
+  const Json described = describe_dataset(dataset, load_tokenizer("bytes").get(), kTwoThreads);
+  EXPECT_EQ(described["train"]["documents"], 3);
+  EXPECT_EQ(described["end_of_text"], 256);
 }
 
 TEST(Dataset, WhatIsNotOneIsNamed) {

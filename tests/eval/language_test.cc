@@ -111,7 +111,7 @@ class Language : public testing::Test {
     LanguageOptions options;
     options.limit = limit;
     Scorer scorer(*model_, {}, Exec{.threads = 2});
-    return evaluate_language(scorer, *tokenizer_, path, options, Exec{.threads = 2});
+    return evaluate_language(scorer, tokenizer_.get(), path, options, Exec{.threads = 2});
   }
   std::string error(const std::string& path) {
     try {
@@ -248,6 +248,20 @@ TEST_F(Language, ShardsAreScoredInTheWindowsOfTraining) {
     EXPECT_FALSE(report.bits_per_byte.has_value());
   }
   EXPECT_EQ(evaluate(folder_ / "x_val_000001.bin").windows, 5) << "one shard";
+}
+
+TEST_F(Language, ShardsNeedNoTokenizer) {
+  const std::vector<TokenId> tokens(60, 7);
+  ShardWriter writer(folder_ / "x.bin", 2);
+  writer.write(tokens);
+  writer.finish();
+  const std::string text = folder_.write("x.txt", "text");
+  EXPECT_TRUE(holds_token_shards(folder_ / "x.bin"));
+  EXPECT_FALSE(holds_token_shards(text));
+  const double loss = evaluate(folder_ / "x.bin").loss.value;
+  tokenizer_.reset();
+  EXPECT_EQ(evaluate(folder_ / "x.bin").loss.value, loss);
+  EXPECT_TRUE(contains(error(text), "x.txt: text needs a tokenizer"));
 }
 
 TEST_F(Language, SaysWhatIsWrong) {

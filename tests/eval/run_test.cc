@@ -138,6 +138,26 @@ TEST_F(RunTasks, AllDataIsReadBeforeAnythingIsScored) {
   EXPECT_EQ(scorer_.calls, 0);
 }
 
+TEST_F(RunTasks, ContinuationsThatDoNotFitShowBeforeAnythingIsScored) {
+  request_.tasks = find_tasks({"piqa", "sciq"}, {});
+  const auto row = [](const std::string& answer) {
+    return fmt::format(R"({{"question":"q","distractor1":"a","distractor2":"b","distractor3":"c",)"
+                       R"("correct_answer":"{}","support":""}})"
+                       "\n",
+                       answer);
+  };
+  const std::string path = folder_.write("sciq/test.jsonl", row("short") + "\n" + row("rather long"));
+  request_.context = 12;  // " rather long" has as many tokens
+  EXPECT_EQ(run().results.size(), 2u);
+  request_.context = 11;
+  request_.samples = folder_ / "samples.jsonl";
+  const std::string why = refusal();
+  EXPECT_TRUE(contains(why, "sciq: " + path + ": row 3: a continuation of 12 tokens")) << why;
+  EXPECT_EQ(scorer_.calls, 0);
+  request_.limit = 1;  // which leaves it out
+  EXPECT_EQ(run().results.size(), 2u);
+}
+
 TEST_F(RunTasks, InterruptedItGoesOnFromItsSamples) {
   request_.shots = 1;
   const TaskResult whole = run().results.at(0);

@@ -3,6 +3,8 @@
 #include "infer/exchange.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <cstring>
 #include <limits>
@@ -98,6 +100,29 @@ TEST(Exchange, AnswersOddRequests) {
   EXPECT_FALSE(export_model(folder / "model", Layout::kReference, folder / "bare", Exec{}).has_tokenizer);
   EXPECT_TRUE(contains(error([&] { load_model(folder / "bare", "", Exec{}); }), "--tokenizer"));
   EXPECT_EQ(load_model(folder / "bare", "", Exec{}, "bytes").tokenizer->vocab_size(), 257);
+  EXPECT_FALSE(load_model(folder / "bare", "", Exec{}, "", MissingTokenizer::kAccept).tokenizer);
+}
+
+// Killed in the middle of the weights, by a file that may not grow: there is no folder, and the next one is
+// not disturbed.
+TEST(Exchange, OneThatWasKilledDoesNotBlockTheNext) {
+  const TestFolder folder;
+  write_model(folder / "model", config_for("ddl-cc"));
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit limit{1000, 1000}, no_core{0, 0};
+    ::setrlimit(RLIMIT_FSIZE, &limit), ::setrlimit(RLIMIT_CORE, &no_core);
+    export_model(folder / "model", Layout::kReference, folder / "out", Exec{});
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  export_model(folder / "model", Layout::kReference, folder / "out", Exec{});
+  EXPECT_EQ(logits(folder / "out"), logits(folder / "model"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out.partial"));
 }
 
 // --- damaged folders

@@ -1,8 +1,10 @@
 // Files: whole reads, mappings, atomic writes, full disks; SHA-256.
 #include "io/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -49,6 +51,48 @@ TEST(AtomicFile, AppearsOnlyWhenCommitted) {
   file.commit();
   EXPECT_EQ(contents_of(path), "new");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(AtomicFile, FollowsSymbolicLinks) {
+  namespace fs = std::filesystem;
+  const TestFolder folder;
+  folder.write("real/x", "old");
+  fs::create_symlink("real/x", folder / "link");
+  fs::create_symlink(folder / "link", folder / "second");
+  write_file_atomic(folder / "second", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link") && fs::is_symlink(folder / "second"));
+  EXPECT_EQ(contents_of(folder / "real/x"), "new");
+  // What it leads to need not be there yet.
+  fs::create_symlink("real/y", folder / "dangling");
+  write_file_atomic(folder / "dangling", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "dangling"));
+  EXPECT_EQ(contents_of(folder / "real/y"), "new");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder / "real"), {}), 2) << "a temporary is left";
+  fs::create_symlink("circle", folder / "circle");
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { write_file_atomic(folder / "circle", "x"); }), "circle: cannot"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { write_file_atomic(folder / "real", "x"); }), "directory"));
+}
+
+TEST(AtomicFile, APipeIsWrittenToAndStaysAPipe) {
+  const TestFolder folder;
+  const std::string pipe = folder / "pipe", link = folder / "link";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", link);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);  // a writer does not wait for one, then
+  ASSERT_GE(reader, 0);
+  for (const std::string& path : {pipe, link}) {
+    write_file_atomic(path, "through " + path);
+    EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+    std::string got(100, '\0');
+    got.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(reader, got.data(), got.size()))));
+    EXPECT_EQ(got, "through " + path);
+  }
+  { AtomicFile dropped(pipe); }  // without commit()
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
+  ::close(reader);
 }
 
 TEST(FileWriter, BuffersInOrderAndPatches) {

@@ -24,6 +24,18 @@ foreach(header IN LISTS headers)
   endif()
 endforeach()
 
+# Whatever a command of the program uses can be had through <ddl/ddl.h>; other headers are not installed.
+file(GLOB commands ${SOURCE}/src/cli/*.cc)
+foreach(command IN LISTS commands)
+  file(STRINGS ${command} includes REGEX "^#include \"[a-z]+/")
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE "#include \"(.*)\"" "\\1" header "${include}")
+    if(NOT header MATCHES "^cli/" AND NOT EXISTS ${here}/prefix/include/ddl/${header})
+      message(FATAL_ERROR "${command} uses ${header}, which no header in include/ddl reaches")
+    endif()
+  endforeach()
+endforeach()
+
 run(${CMAKE_COMMAND} -S ${SOURCE}/examples -B examples -G Ninja -DCMAKE_CXX_COMPILER=${COMPILER}
     -DCMAKE_PREFIX_PATH=${here}/prefix)
 run(${CMAKE_COMMAND} --build examples)

@@ -1,0 +1,170 @@
+// The program as a user starts it: what it prints, where it prints it, and its exit code.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "core/record.h"
+#include "test_folder.h"
+
+namespace ddl {
+namespace {
+
+class Program : public ::testing::Test {
+ protected:
+  struct Result {
+    int code;
+    std::string out, err;
+  };
+  // In a shell, in the test's folder; "ddl" is the program.
+  Result run(const std::string& command) {
+    const std::string script = "cd " + folder_.path() +
+                               " && export DDL_THREADS=1; ddl() { " DDL_PROGRAM " \"$@\"; }; ( " + command +
+                               " ) > out 2> err < /dev/null";
+    const int status = std::system(script.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents_of(folder_ / "out"),
+            contents_of(folder_ / "err")};
+  }
+  void run_well(const std::string& command) {
+    const Result result = run(command);
+    ASSERT_EQ(result.code, 0) << command << "\n" << result.err;
+  }
+  std::vector<Json> records(const std::string& command) {
+    const Result result = run(command);
+    EXPECT_EQ(result.code, 0) << command << "\n" << result.err;
+    std::vector<Json> all;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) all.push_back(parse_json(line));
+    for (const Json& record : all) EXPECT_TRUE(record.is_object()) << result.out;
+    return all;
+  }
+  // A model of bytes with a context of 48, in the folder `run`.
+  void train(const std::string& data) {
+    run_well("ddl train --data " + data +
+             " --out run --set train.steps=1 --set train.batch=1 --set model.layers=1 --set model.width=32"
+             " --set model.heads=2 --set model.context=48 --set model.vocab=320 --set model.precision=f32"
+             " --set log.floor=false --set eval.windows=1");
+  }
+  // nanoGPT's form: bare uint16, no tokenizer.
+  void write_bare_shards() {
+    std::string tokens;
+    for (int i = 0; i < 400; ++i) tokens += {static_cast<char>('a' + i * i % 26), '\0'};
+    folder_.write("bare/train.bin", tokens);
+    folder_.write("bare/val.bin", tokens.substr(0, 300));
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(Program, OutputThatFindsNoRoomIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "needs /dev/full";
+  write_bare_shards();
+  for (const std::string command :
+       {"tokenizer encode bytes hello", "tokenizer info bytes --json", "info --preset tiny --json",
+        "data info bare", "data generate overwrite --docs 2", "--help"}) {
+    const Result result = run("ddl " + command + " > /dev/full");
+    EXPECT_EQ(result.code, 2) << command;
+    EXPECT_TRUE(contains(result.err, "standard output") && !contains(result.err, "unexpected"))
+        << command << "\n"
+        << result.err;
+  }
+  // More than a buffer, which fails half way.
+  const Result result =
+      run("head -c 300000 /dev/zero | " DDL_PROGRAM " tokenizer encode bytes - > /dev/full");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(Program, AFileThatMayNotGrowIsNamed) {
+  const Result result = run("ulimit -f 8; ddl data generate overwrite --docs 5000 --out x.jsonl");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(contains(result.err, "x.jsonl") && contains(result.err, "ulimit -f")) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x.jsonl"));
+}
+
+TEST_F(Program, SeedsAreNotNegative) {
+  folder_.write("in.txt", "text");
+  for (const std::string command :
+       {"data prepare in.txt --tokenizer bytes --out set", "data generate stories"})
+    EXPECT_EQ(run("ddl " + command + " --seed -1").code, 2) << command;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "set"));
+}
+
+TEST_F(Program, HelpOfTokenizersFitsTheScreen) {
+  for (const std::string command : {"encode", "decode", "info"}) {
+    std::istringstream lines(run("ddl tokenizer " + command + " --help").out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  }
+}
+
+TEST_F(Program, EvaluatesAModelOfBareShards) {
+  write_bare_shards();
+  train("bare");
+  ASSERT_FALSE(std::filesystem::exists(folder_ / "bare/tokenizer.json"));
+  const auto shards = records("ddl eval run --text bare --json");
+  ASSERT_EQ(shards.size(), 1u);
+  EXPECT_TRUE(shards[0].contains("loss") && !shards[0].contains("bits_per_byte"));
+  // Text needs a tokenizer; that shows before anything is computed.
+  folder_.write("some.txt", "some text");
+  const Result refused = run("ddl eval run --text bare --text some.txt");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(contains(refused.err, "--tokenizer") && refused.out.empty()) << refused.err;
+  const auto both = records("ddl eval run --text bare --text some.txt --tokenizer bytes --json");
+  ASSERT_EQ(both.size(), 2u) << "a record a line";
+  EXPECT_EQ(both[0]["loss"], shards[0]["loss"]);
+  EXPECT_TRUE(both[1].contains("bits_per_byte"));
+
+  const std::string row = R"({"goal":"g","sol1":"a","sol2":"b","label":0})";
+  folder_.write("tasks/piqa/validation.jsonl", row + "\n");
+  folder_.write("tasks/sciq/test.jsonl",
+                R"({"question":"q","distractor1":"a","distractor2":"b","distractor3":")" +
+                    std::string(49, 'x') + R"(","correct_answer":"d","support":""})");
+  const auto scored =
+      records("ddl eval run --tasks piqa --data tasks --tokenizer bytes --samples samples.jsonl --json");
+  ASSERT_EQ(scored.size(), 1u);
+  EXPECT_TRUE(scored[0]["results"].contains("piqa"));
+  // The tokenizer is part of what was scored.
+  folder_.write("train.txt", std::string(500, 'a'));
+  run_well("ddl tokenizer train train.txt --vocab 258 --out other");
+  const Result other =
+      run("ddl eval run --tasks piqa --data tasks --tokenizer other --samples samples.jsonl");
+  EXPECT_TRUE(other.code == 2 && contains(other.err, "another model")) << other.err;
+  // A continuation that does not fit, of the last task: nothing is scored.
+  const Result long_one =
+      run("ddl eval run --tasks piqa,sciq --data tasks --tokenizer bytes --samples s.jsonl");
+  EXPECT_EQ(long_one.code, 2);
+  EXPECT_TRUE(contains(long_one.err, "sciq: tasks/sciq/test.jsonl: row 1: a continuation of 50 tokens") &&
+              contains(long_one.err, "context of 48"))
+      << long_one.err;
+  EXPECT_EQ(contents_of(folder_ / "s.jsonl"), "");
+}
+
+TEST_F(Program, EvalReadsTheFieldAndLeavesOutTheRowsItIsTold) {
+  write_bare_shards();
+  train("bare");
+  folder_.write("x.jsonl", "{\"body\":\"good\"}\n{\"body\":3}\n{\"body\":\"also good\"}\n");
+  const std::string eval = "ddl eval run --tokenizer bytes --text x.jsonl --json";
+  EXPECT_TRUE(contains(run(eval).err, "--field"));
+  EXPECT_TRUE(contains(run(eval + " --field body").err, "--skip-bad"));
+  const auto report = records(eval + " --field body --skip-bad 1");
+  ASSERT_EQ(report.size(), 1u);
+  EXPECT_EQ(report[0]["documents"], 2);
+  EXPECT_EQ(report[0]["bad_rows_left_out"], 1);
+  EXPECT_TRUE(contains(contents_of(folder_ / "err"), "left out: x.jsonl:2"));
+}
+
+TEST_F(Program, BenchmarksShowTheirTargets) {
+  folder_.write("text.txt", std::string(2000, 'a') + " bb cc dd");
+  write_bare_shards();
+  const auto tokenizer = records("ddl bench tokenizer --text text.txt --json");
+  ASSERT_EQ(tokenizer.size(), 2u);
+  EXPECT_TRUE(tokenizer[0].contains("target_seconds"));
+  EXPECT_EQ(tokenizer[1]["target_encode_mb_per_s_core"], 10);
+  EXPECT_TRUE(contains(run("ddl bench tokenizer --text text.txt").out, "target 10 MB/s"));
+  const std::string loader = "ddl bench loader --data bare --context 16 --rows 2 --consumed 1000";
+  for (const Json& record : records(loader + " --json")) EXPECT_EQ(record["target_times_consumed"], 50);
+  EXPECT_TRUE(contains(run(loader).out, "target: 50 times"));
+}
+
+}  // namespace
+}  // namespace ddl
