@@ -102,7 +102,7 @@ void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
 std::string config_screen(const RunConfig& config) {
   RunConfig copy = config;
   const Options options = copy.options();
-  constexpr std::size_t kColumns = 3, kColumnWidth = 31;
+  constexpr std::size_t kColumns = 2, kColumnWidth = 33;  // with the names, 80 in all
   std::string text, group;
   std::vector<std::string> cells, wide;  // what does not fit into a column has a line of its own
   const auto add_line = [&](std::string cells_of_line) {

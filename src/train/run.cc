@@ -7,6 +7,7 @@
 
 #include "core/clock.h"
 #include "io/checkpoint.h"
+#include "data/progress_line.h"
 #include "io/file.h"
 #include "kernels/isa.h"
 #include "model/stored_model.h"
@@ -319,7 +320,7 @@ RunOutcome Run::train() {
                            progress.step, folder_->path())
              : fmt::format("done: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}", progress.step,
                            format_count(static_cast<double>(progress.tokens)), progress.flops,
-                           format_duration(progress.elapsed_s),
+                           format_seconds(progress.elapsed_s),
                            progress.best ? fmt::format(", best validation loss {:.4f} at step {}",
                                                        progress.best->loss, progress.best->step)
                                          : "",
