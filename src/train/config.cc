@@ -38,7 +38,8 @@ void TrainConfig::describe(Options& o) {
   o.add("checkpoint.every_steps", save_every_steps, "0 means off").range(0, kMany);
   o.add("checkpoint.every_minutes", save_every_minutes, "0 means off").range(0, 1e9);
   o.add("checkpoint.keep_last", keep_last, "newest checkpoints to keep").range(1, 1e9);
-  o.add("checkpoint.keep_best", keep_best, "checkpoints of lowest validation loss to keep").range(0, 1e9);
+  o.add("checkpoint.keep_best", keep_best, "of lowest validation loss to keep; a new best is saved at once")
+      .range(0, 1e9);
   o.add("checkpoint.background", background, "write while training goes on, from a copy in memory");
   o.add("log.every", log_every, "steps between records in metrics.jsonl").range(1, kMany);
   o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);

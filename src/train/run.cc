@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "core/clock.h"
-#include "io/checkpoint.h"
 #include "data/progress_line.h"
+#include "io/checkpoint.h"
 #include "io/file.h"
 #include "kernels/isa.h"
 #include "model/stored_model.h"
@@ -278,6 +278,7 @@ RunOutcome Run::train() {
     if (!record.is_null()) emit(record);
     validated_step_ = progress.step;
   };
+  const auto new_best = [&] { return progress.best && progress.best->step == progress.step; };
   if (progress.step >= c.steps) {
     message("done", fmt::format("this run has done its {} steps; --set train.steps=N goes on", c.steps));
     return {folder_->path(), progress.step, 0};
@@ -294,7 +295,7 @@ RunOutcome Run::train() {
     if (c.eval_every > 0 && progress.step % c.eval_every == 0) validate();
     if (progress.skipped_in_a_row >= kMaxSkippedInARow) stop_on_non_finite();
     poll_saver();
-    if (save_due()) save();
+    if (save_due() || (c.keep_best > 0 && new_best())) save();
   }
   const double seconds = now() - start - trainer_->validation_seconds();
   const double overhead = 1 - (trainer_->compute_seconds() - compute_before) / seconds;
