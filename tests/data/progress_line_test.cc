@@ -24,8 +24,8 @@ TEST(ProgressLine, SaysHowFarHowFastAndHowLong) {
 TEST(ProgressLine, ANarrowTerminalLosesTheLeastNeededFirst) {
   const ProgressLine line("prepare", Unit::kBytes, 200'000'000, nullptr);
   const auto text = [&](std::size_t columns) { return line.text(50'000'000, 2.5, "1.00M tokens", columns); };
-  EXPECT_EQ(text(68), "prepare:  25%, 50.0 of 200.0 MB, 20.0 MB/s, 0:08 left, 1.00M tokens");
-  EXPECT_EQ(text(67), "prepare:  25%, 50.0 of 200.0 MB, 0:08 left, 1.00M tokens");
+  EXPECT_EQ(text(67), "prepare:  25%, 50.0 of 200.0 MB, 20.0 MB/s, 0:08 left, 1.00M tokens");
+  EXPECT_EQ(text(66), "prepare:  25%, 50.0 of 200.0 MB, 0:08 left, 1.00M tokens");
   EXPECT_EQ(text(50), "prepare:  25%, 50.0 of 200.0 MB, 0:08 left");
   EXPECT_EQ(text(40), "prepare:  25%, 50.0 of 200.0 MB");
   EXPECT_EQ(text(12), "prepare:  25");
