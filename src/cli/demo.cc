@@ -13,7 +13,9 @@ void add_demo_command(Command app) {
   demo.add_option("--minutes", options->minutes, "About how long it may take").show_default();
   demo.add_option("--out", options->out, "Where data and runs go (default: a new folder, demo)");
   demo.add_option("--seed", options->seed, "Of stories and training").show_default();
-  demo.on_run([options] { run_demo(*options, default_exec()); });
+  demo.on_run([options] {
+    if (const int signal = run_demo(*options, default_exec()); signal != 0) throw ExitWithCode(128 + signal);
+  });
 }
 
 }  // namespace ddl

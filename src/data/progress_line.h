@@ -6,8 +6,22 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace ddl {
+
+// A line that is rewritten in place must not wrap: the next one would leave its first row behind.
+inline constexpr std::size_t kNoLimit = std::string::npos;
+std::size_t line_columns(std::FILE* stream);  // that fit into the terminal now; elsewhere kNoLimit
+
+struct LinePart {
+  std::string text;
+  int rank = 0;  // where the line is too long, the highest goes first; 0 stays
+};
+// The parts, joined, in at most `columns` bytes: without those it takes least to miss, and cut where even
+// that is too long.
+std::string fit_line(std::vector<LinePart> parts, std::string_view separator, std::size_t columns);
 
 class ProgressLine {
  public:
@@ -24,7 +38,8 @@ class ProgressLine {
   void skip(std::uint64_t amount) { skipped_ += amount; }
 
   // "prepare:  25%, 50.0 of 200.0 MB, 20.0 MB/s, 0:08 left, a note"
-  std::string text(std::uint64_t done, double seconds, const std::string& note) const;
+  std::string text(std::uint64_t done, double seconds, const std::string& note,
+                   std::size_t columns = kNoLimit) const;
 
  private:
   using Clock = std::chrono::steady_clock;

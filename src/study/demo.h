@@ -15,7 +15,7 @@ struct DemoOptions {
 
 // Generates stories, trains a tokenizer, then trains `baseline` and `ddl-cc` on the same batches for the same
 // number of steps, chosen so that both together take about `minutes`. Leaves OUT/baseline and OUT/ddl-cc as
-// runs.
-void run_demo(const DemoOptions& options, const Exec& ex);
+// runs. Returns 0, or the signal that stopped it.
+int run_demo(const DemoOptions& options, const Exec& ex);
 
 }  // namespace ddl

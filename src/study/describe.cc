@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "data/progress_line.h"
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
@@ -193,7 +194,7 @@ std::string training_line(const Json& t) {
   add("tokens", [](double v) { return format_count(v) + " tokens"; });
   add("epoch", [](double v) { return fmt::format("{:.2f} epochs", v); });
   add("flops", [](double v) { return fmt::format("{:.3g} FLOPs", v); });
-  add("elapsed_s", [](double v) { return format_duration(v); });
+  add("elapsed_s", [](double v) { return format_seconds(v); });
   add("tokens_per_s", [](double v) { return fmt::format("{:.0f} tokens/s at the end", v); });
   add("floor_share", [](double v) { return fmt::format("{:.0f}% of the GEMM floor", 100 * v); });
   if (number(t, "skipped") > 0) line += fmt::format(", {} updates skipped", to_line(part(t, "skipped")));

@@ -196,6 +196,20 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
   }
 }
 
+std::vector<std::string> set_aside_checkpoints(const std::string& parent, Index first,
+                                               const std::string& why) {
+  std::vector<std::string> folders;
+  for (const CheckpointEntry& entry : list_checkpoints(parent)) {
+    if (entry.step < first) continue;
+    std::string aside = fmt::format("{}.{}", entry.folder, why);
+    for (int i = 2; std::filesystem::exists(aside); ++i)
+      aside = fmt::format("{}.{}-{}", entry.folder, why, i);
+    rename_path(entry.folder, aside);
+    folders.push_back(aside);
+  }
+  return folders;
+}
+
 void prune_checkpoints(const std::string& parent, Index keep_last, Index keep_best) {
   const auto all = list_checkpoints(parent);
   std::set<Index> keep;

@@ -77,6 +77,11 @@ void load_checkpoint(const std::string& folder, Trainer& trainer);
 // trainer.json of a checkpoint. Throws UserError.
 Json read_trainer_json(const std::string& folder);
 
+// Renames the checkpoints of `first` and later steps to NAME.WHY: they stay on the disk, but are no longer
+// checkpoints of the run. Returns their folders.
+std::vector<std::string> set_aside_checkpoints(const std::string& parent, Index first,
+                                               const std::string& why);
+
 // Keeps the newest `keep_last` and, of those validated at their own step, the `keep_best` of lowest loss.
 void prune_checkpoints(const std::string& parent, Index keep_last, Index keep_best);
 

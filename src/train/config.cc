@@ -38,7 +38,8 @@ void TrainConfig::describe(Options& o) {
   o.add("checkpoint.every_steps", save_every_steps, "0 means off").range(0, kMany);
   o.add("checkpoint.every_minutes", save_every_minutes, "0 means off").range(0, 1e9);
   o.add("checkpoint.keep_last", keep_last, "newest checkpoints to keep").range(1, 1e9);
-  o.add("checkpoint.keep_best", keep_best, "checkpoints of lowest validation loss to keep").range(0, 1e9);
+  o.add("checkpoint.keep_best", keep_best, "of lowest validation loss to keep; a new best is saved at once")
+      .range(0, 1e9);
   o.add("checkpoint.background", background, "write while training goes on, from a copy in memory");
   o.add("log.every", log_every, "steps between records in metrics.jsonl").range(1, kMany);
   o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);
@@ -102,7 +103,7 @@ void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
 std::string config_screen(const RunConfig& config) {
   RunConfig copy = config;
   const Options options = copy.options();
-  constexpr std::size_t kColumns = 3, kColumnWidth = 31;
+  constexpr std::size_t kColumns = 2, kColumnWidth = 33;  // with the names, 80 in all
   std::string text, group;
   std::vector<std::string> cells, wide;  // what does not fit into a column has a line of its own
   const auto add_line = [&](std::string cells_of_line) {

@@ -7,19 +7,24 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "data/progress_line.h"
 
 namespace ddl {
 namespace {
 
 constexpr double kLiveSeconds = 0.1;  // between redraws
 
-}  // namespace
-
-std::string format_duration(double seconds) {
-  const long s = std::lround(std::min(std::max(seconds, 0.0), 1e9));
-  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
-                   : fmt::format("{}:{:02}", s / 60, s % 60);
+// What is not finite is a number in memory, and null once it has been written to a file.
+double number(const Json& record, const char* key) {
+  return record.at(key).is_number() ? record.at(key).get<double>() : NAN;
 }
+
+std::string finite(const Json& record, const char* key, int decimals) {
+  const double value = number(record, key);
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "not finite";
+}
+
+}  // namespace
 
 std::string format_count(double count) {
   if (count >= 99.95e9) return fmt::format("{:.0f} G", count / 1e9);
@@ -60,21 +65,18 @@ void Console::step(const Json& r) {
   const bool due = now() - last_shown_ >= (style_ == Style::kPlain ? plain_seconds_ : kLiveSeconds);
   if (!due && step != total_steps_ && !r.contains("skipped")) return;
   last_shown_ = now();
-  const auto number = [&](const char* key, const char* format) {
-    return r.at(key).is_number() ? fmt::format(fmt::runtime(format), r.at(key).get<double>())
-                                 : std::string("not finite");
-  };
-  std::string text = fmt::format("step {:>{}}/{} | loss {} | norm {} | lr {:.2e} | {} tok/s", step,
-                                 fmt::formatted_size("{}", total_steps_), total_steps_,
-                                 number("loss", "{:.4f}"), number("grad_norm", "{:.2f}"),
-                                 r.at("lr").get<double>(), format_count(r.at("tokens_per_s").get<double>()));
+  std::vector<LinePart> parts = {
+      {fmt::format("step {:>{}}/{}", step, fmt::formatted_size("{}", total_steps_), total_steps_), 0},
+      {"loss " + finite(r, "loss", 4), 0},
+      {"norm " + finite(r, "grad_norm", 2), 3},
+      {fmt::format("lr {:.2e}", r.at("lr").get<double>()), 4},
+      {format_count(r.at("tokens_per_s").get<double>()) + " tok/s", 2}};
   if (r.contains("floor_share"))
-    text += fmt::format(" | {:.0f}% of floor", 100 * r["floor_share"].get<double>());
-  text +=
-      fmt::format(" | {} left", format_duration(step_seconds_ * static_cast<double>(total_steps_ - step)));
-  if (r.contains("skipped")) return line(text + " | update skipped: the loss or its gradient is not finite");
-  if (style_ == Style::kPlain) return line(text);
-  std::fputs(("\r\033[K" + text).c_str(), stdout);
+    parts.push_back({fmt::format("{:.0f}% of floor", 100 * r["floor_share"].get<double>()), 5});
+  parts.push_back({format_seconds(step_seconds_ * static_cast<double>(total_steps_ - step)) + " left", 1});
+  if (r.contains("skipped")) parts.push_back({"update skipped: the loss or its gradient is not finite", 0});
+  if (style_ == Style::kPlain || r.contains("skipped")) return line(fit_line(parts, " | ", kNoLimit));
+  std::fputs(("\r\033[K" + fit_line(parts, " | ", line_columns(stdout))).c_str(), stdout);
   std::fflush(stdout);
   live_line_ = true;
 }
@@ -90,12 +92,9 @@ void Console::show(const Json& r) {
   if (event == "step") return step(r);
   if (style_ == Style::kLineOnly) return;
   if (event == "validation") {
-    const bool finite = r.at("loss").is_number();
     std::string text =
-        finite ? fmt::format("  validation at step {}: loss {:.4f}, perplexity {:.2f}",
-                             r.at("step").get<long>(), r.at("loss").get<double>(),
-                             r.at("perplexity").is_number() ? r["perplexity"].get<double>() : INFINITY)
-               : fmt::format("  validation at step {}: loss not finite", r.at("step").get<long>());
+        fmt::format("  validation at step {}: loss {}", r.at("step").get<long>(), finite(r, "loss", 4));
+    if (std::isfinite(number(r, "loss"))) text += ", perplexity " + finite(r, "perplexity", 2);
     if (r.contains("answer_accuracy"))
       text += fmt::format(", answer tokens {:.1f}%", 100 * r["answer_accuracy"].get<double>());
     if (r.contains("exact_answers"))

@@ -32,8 +32,6 @@ class Console {
   bool live_line_ = false;  // the cursor stands behind one
 };
 
-// "1:02:03", "4:05"; "4.2 M", "13 k"
-std::string format_duration(double seconds);
-std::string format_count(double count);
+std::string format_count(double count);  // "4.2 M", "13 k"
 
 }  // namespace ddl

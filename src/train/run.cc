@@ -1,11 +1,13 @@
 #include "train/run.h"
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "core/clock.h"
+#include "data/progress_line.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "kernels/isa.h"
@@ -26,6 +28,12 @@ std::string default_out(const RunRequest& request) {
                                                 : fs::path(request.config_file).stem().string());
 }
 
+bool names_a_preset(const RunRequest& request) {
+  return !request.preset.empty() ||
+         std::any_of(request.sets.begin(), request.sets.end(),
+                     [](const std::string& set) { return set.starts_with("preset="); });
+}
+
 std::string model_toml(ModelConfig config) {
   Options options;
   config.describe(options);
@@ -33,8 +41,16 @@ std::string model_toml(ModelConfig config) {
 }
 
 // A model's weights mean something only with the tokens it was trained on.
-void check_same_tokens(const std::string& model_folder, const Dataset& data) {
-  if (data.tokenizer_path().empty() || !fs::exists(model_folder + "/tokenizer.json")) return;
+void check_same_tokens(const StoredModel& start, const Dataset& data) {
+  const std::string& model_folder = start.folder();
+  if (data.tokenizer_path().empty() || !fs::exists(model_folder + "/tokenizer.json")) {
+    if (data.vocab_size() > start.config().vocab)
+      throw UserError(
+          "{}: a model of {} tokens, but {} has a vocabulary of {}; prepare the data with the model's "
+          "tokenizer",
+          model_folder, start.config().vocab, data.folder(), data.vocab_size());
+    return;
+  }
   const auto model = load_tokenizer(model_folder), dataset = load_tokenizer(data.tokenizer_path());
   const auto text_of = [](const Tokenizer& t, Index id) { return t.decode({{static_cast<TokenId>(id)}}); };
   bool same = model->vocab_size() == dataset->vocab_size() && model->end_of_text() == dataset->end_of_text();
@@ -72,7 +88,7 @@ class Run {
   void emit(const Json& record);
   void message(const std::string& event, const std::string& text);
   void poll_saver();
-  void save(CheckpointSaver::Prune prune = CheckpointSaver::Prune::kYes);
+  void save();
   bool save_due() const;
   void stop_on_non_finite();
 
@@ -86,7 +102,8 @@ class Run {
   std::optional<Dataset> data_;
   Json identity_;
   std::optional<CheckpointEntry> checkpoint_;  // to resume from
-  std::vector<std::string> rejected_;          // checkpoints that were not accepted
+  std::vector<std::string> rejected_;          // why newer checkpoints were not accepted
+  std::vector<std::string> set_aside_;         // where they are now
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RecordWriter> metrics_;
@@ -107,11 +124,10 @@ void Run::load_config(const std::string& stored_toml) {
         "configuration");
   config_.train.data_folder = fs::absolute(config_.train.data_folder).lexically_normal().string();
   data_.emplace(Dataset::open(config_.train.data_folder, ex_));
+  if (start_) check_same_tokens(*start_, *data_);
   resolve_with_data(config_, *data_, ex_);
   identity_ = run_identity(*data_);
-  if (!start_) return;
-  check_same_tokens(start_->folder(), *data_);
-  identity_["started_from"] = fs::absolute(start_->folder()).lexically_normal().string();
+  if (start_) identity_["started_from"] = fs::absolute(start_->folder()).lexically_normal().string();
 }
 
 void Run::open() {
@@ -129,8 +145,17 @@ void Run::open() {
     if (began.contains("started_from")) identity_["started_from"] = began["started_from"];
     remove_unfinished_checkpoints(folder_->checkpoints());
     checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
+    if (!checkpoint_ && !rejected_.empty())
+      throw UserError(
+          "{}: no checkpoint is whole:\n  {}\nPut back the files from a copy. Or give the run up: with {} "
+          "removed, --resume begins again from step 0",
+          out, fmt::join(rejected_, "\n  "), folder_->checkpoints());
   } else {
-    if (!request_.from.empty()) start_.emplace(request_.from);
+    if (!request_.from.empty()) {
+      if (names_a_preset(request_))
+        throw UserError("--from takes the sizes from the model in {}: leave the preset out", request_.from);
+      start_.emplace(request_.from);
+    }
     load_config("");
     folder_.emplace(out, RunFolder::Purpose::kNew);
   }
@@ -138,8 +163,12 @@ void Run::open() {
   trainer_ = std::make_unique<Trainer>(config_, *data_, ex_);
   saver_ = std::make_unique<CheckpointSaver>(folder_->checkpoints(), *trainer_,
                                              fixed_files(config_.model, *data_), identity_);
-  if (checkpoint_) load_checkpoint(checkpoint_->folder, *trainer_);
-  saved_step_ = checkpoint_ ? checkpoint_->step : -1;
+  if (checkpoint_) {
+    load_checkpoint(checkpoint_->folder, *trainer_);
+    saved_step_ = checkpoint_->step;
+    // All newer ones were not accepted. Left in place, they would count as the newest when old ones go.
+    set_aside_ = set_aside_checkpoints(folder_->checkpoints(), checkpoint_->step + 1, "rejected");
+  }
   if (start_) {
     start_->load(trainer_->model(), ex_);
     trainer_->optimizer().start_average(ex_);
@@ -210,6 +239,7 @@ void Run::begin() {
                   trainer_->validator().windows(), config_.context(), config_.tokens_per_step(),
                   trainer_->loader().epoch_of(config_.train.steps * config_.train.accumulate)));
   for (const std::string& reason : rejected_) message("rejected", "checkpoint not accepted: " + reason);
+  for (const std::string& folder : set_aside_) console_->note("kept aside as " + folder);
   for (const OptionChange& change : changes_)
     console_->note(fmt::format("changed: {} from {} to {}", change.key, change.before, change.after));
   if (request_.resume)
@@ -231,7 +261,10 @@ void Run::poll_saver() {
   emit(record);
 }
 
-void Run::save(CheckpointSaver::Prune prune) {
+void Run::save() {
+  // After a skipped update the weights may be ruined, and what would go may be the last from before.
+  const auto prune =
+      trainer_->progress().skipped_in_a_row > 0 ? CheckpointSaver::Prune::kNo : CheckpointSaver::Prune::kYes;
   poll_saver();
   if (saved_step_ == trainer_->progress().step) return;
   saver_->wait();
@@ -248,24 +281,34 @@ bool Run::save_due() const {
          (c.save_every_minutes > 0 && now() - saved_at_ >= 60 * c.save_every_minutes);
 }
 
+// A skipped update changes nothing, so the weights are those the last update left, and no batch since then
+// had a finite loss with them: going on from them would go wrong again. The step before that update was
+// finite.
 void Run::stop_on_non_finite() {
-  save(CheckpointSaver::Prune::kNo);
+  save();
   saver_->wait();
   poll_saver();
-  const std::string text = fmt::format(
-      "stopped at step {}: {} updates in a row had a loss or gradient that is not finite. The state is saved "
-      "in "
-      "{}; earlier checkpoints are kept. What helps: --resume with a lower learning rate (--set "
-      "train.lr={:g}), a "
-      "longer warm-up, or --set model.precision=f32; remove the newest checkpoints to go on from an older "
-      "one",
-      trainer_->progress().step, trainer_->progress().skipped_in_a_row, folder_->checkpoints(),
-      config_.train.lr / 3);
+  const Progress& progress = trainer_->progress();
+  const Index last_update = progress.step - progress.skipped_in_a_row;
+  std::optional<CheckpointEntry> before;
+  for (const CheckpointEntry& entry : list_checkpoints(folder_->checkpoints()))
+    if (entry.step < last_update) before = entry;
+  std::string where = "there is no checkpoint from before: begin again, with another --out";
+  if (before) {
+    const auto aside = set_aside_checkpoints(folder_->checkpoints(), last_update, "not-finite");
+    where = fmt::format("--resume goes on from {}, the newest from before; the state now is kept aside as {}",
+                        before->folder, aside.back());
+  }
   Json record = make_record("stopped");
-  record["step"] = trainer_->progress().step;
+  record["step"] = progress.step;
   record["reason"] = "not finite";
+  record["resume_step"] = before ? Json(before->step) : Json(nullptr);
   metrics_->write(record);
-  throw UserError(text);
+  throw UserError(
+      "stopped at step {}: {} updates in a row had a loss or gradient that is not finite, and were skipped. "
+      "What helps: a lower learning rate (--set train.lr={:g}), a longer warm-up, or --set "
+      "model.precision=f32; {}",
+      progress.step, progress.skipped_in_a_row, config_.train.lr / 3, where);
 }
 
 RunOutcome Run::train() {
@@ -277,6 +320,7 @@ RunOutcome Run::train() {
     if (!record.is_null()) emit(record);
     validated_step_ = progress.step;
   };
+  const auto new_best = [&] { return progress.best && progress.best->step == progress.step; };
   if (progress.step >= c.steps) {
     message("done", fmt::format("this run has done its {} steps; --set train.steps=N goes on", c.steps));
     return {folder_->path(), progress.step, 0};
@@ -293,7 +337,7 @@ RunOutcome Run::train() {
     if (c.eval_every > 0 && progress.step % c.eval_every == 0) validate();
     if (progress.skipped_in_a_row >= kMaxSkippedInARow) stop_on_non_finite();
     poll_saver();
-    if (save_due()) save();
+    if (save_due() || (c.keep_best > 0 && new_best())) save();
   }
   const double seconds = now() - start - trainer_->validation_seconds();
   const double overhead = 1 - (trainer_->compute_seconds() - compute_before) / seconds;
@@ -319,7 +363,7 @@ RunOutcome Run::train() {
                            progress.step, folder_->path())
              : fmt::format("done: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}", progress.step,
                            format_count(static_cast<double>(progress.tokens)), progress.flops,
-                           format_duration(progress.elapsed_s),
+                           format_seconds(progress.elapsed_s),
                            progress.best ? fmt::format(", best validation loss {:.4f} at step {}",
                                                        progress.best->loss, progress.best->step)
                                          : "",

@@ -17,12 +17,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A new run begins in a folder of its own. The lock is the first file of a run: a folder that has it and no
+// configuration belongs to one that ended before it began.
+void refuse_a_folder_of_others(const std::string& path) {
+  if (fs::exists(path + "/config.toml") || fs::exists(path + "/.lock")) return;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error))
+    throw UserError("{}: is no run, but holds other files ({}); give --out a new or an empty folder", path,
+                    entry.path().filename().string());
+}
+
 }  // namespace
 
 RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path)) {
   const bool resume = purpose == Purpose::kResume;
   if (resume && !fs::is_directory(path_))
     throw UserError("{}: there is no run to resume; without --resume a new one is started", path_);
+  if (!resume) refuse_a_folder_of_others(path_);
   make_folders(path_);
   const std::string lock_path = path_ + "/.lock";
   lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);

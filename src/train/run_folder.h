@@ -17,7 +17,7 @@ class RunFolder {
  public:
   enum class Purpose { kNew, kResume };
   // Creates the folder for a new run, locks it either way. Throws UserError where another process holds it,
-  // where a new run would meet an old one, and where there is nothing to resume.
+  // where a new run would meet an old one or files of others, and where there is nothing to resume.
   RunFolder(std::string path, Purpose purpose);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;

@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM while training: the first asks for a stop, the second ends the program at once (nothing
-// already saved is lost, because a checkpoint exists whole or not at all).
+// Ctrl-C and SIGTERM while training: the first asks for a stop, and says so on standard error; the second
+// ends the program at once (nothing already saved is lost, because a checkpoint exists whole or not at all).
 #pragma once
 
 namespace ddl {

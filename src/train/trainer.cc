@@ -52,7 +52,6 @@ Json Progress::json() const {
               {"flops", flops},
               {"elapsed_s", elapsed_s},
               {"skipped", skipped},
-              {"skipped_in_a_row", skipped_in_a_row},
               {"last_validation", validated_json(last)},
               {"best_validation", validated_json(best)}};
 }
@@ -64,7 +63,6 @@ Progress Progress::parse(const Json& json) {
   p.flops = json.at("flops").get<double>();
   p.elapsed_s = json.at("elapsed_s").get<double>();
   p.skipped = json.at("skipped").get<Index>();
-  p.skipped_in_a_row = json.at("skipped_in_a_row").get<Index>();
   p.last = parse_validated(json.at("last_validation"));
   p.best = parse_validated(json.at("best_validation"));
   return p;

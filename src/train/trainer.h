@@ -24,7 +24,8 @@ struct Progress {
   Index tokens = 0;
   double flops = 0;      // of forward and backward, exact from the shapes
   double elapsed_s = 0;  // spent training, over all sessions of the run
-  Index skipped = 0, skipped_in_a_row = 0;
+  Index skipped = 0;
+  Index skipped_in_a_row = 0;  // of this session: a resumed run has all its attempts before it
   struct Validated {
     Index step = 0;
     double loss = 0;

@@ -129,15 +129,17 @@ TEST(ConfigJson, RestoresTheModelAndRefusesContradictions) {
                        "config.json"));
 }
 
-// A long value has a line of its own; in columns it would run into its neighbour.
-TEST(ConfigScreen, LongValuesDoNotTouchTheNextColumn) {
+// A long value has a line of its own; in columns it would run into its neighbour. All else fits a terminal.
+TEST(ConfigScreen, FitsATerminalAndGivesLongValuesALine) {
   RunConfig config;
   config.train.data_folder = "/a/folder/whose/name/is/longer/than/any/column/of/the/screen";
   std::istringstream lines(config_screen(config));
   bool found = false;
   for (std::string line; std::getline(lines, line);) {
-    EXPECT_LE(line.size(), 110u) << line;
-    if (line.find("longer") == std::string::npos) continue;
+    if (line.find("longer") == std::string::npos) {
+      EXPECT_LE(line.size(), 80u) << line;
+      continue;
+    }
     found = true;
     EXPECT_TRUE(line.ends_with("screen'")) << line;
   }

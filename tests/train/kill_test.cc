@@ -1,8 +1,5 @@
 // The program itself, killed at random moments, interrupted, and resumed.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -10,6 +7,7 @@
 
 #include "core/rng.h"
 #include "io/checkpoint.h"
+#include "program.h"
 #include "small_run.h"
 
 namespace ddl {
@@ -17,44 +15,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class Program {
- public:
-  explicit Program(const std::vector<std::string>& arguments) {
-    std::vector<char*> argv;
-    std::vector<std::string> all = {DDL_PROGRAM, "train"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    for (std::string& argument : all) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      const int null = ::open("/dev/null", O_WRONLY);
-      ::dup2(null, 1);
-      ::dup2(null, 2);
-      ::setenv("DDL_THREADS", "1", 1);
-      ::execv(DDL_PROGRAM, argv.data());
-      ::_exit(127);
-    }
-  }
-  void signal(int number) const { ::kill(pid_, number); }
-  bool running() {
-    if (!done_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) done_ = true;
-    return !done_;
-  }
-  int wait() {  // the exit code, or minus the signal
-    if (!done_) ::waitpid(pid_, &status_, 0);
-    done_ = true;
-    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
-  }
-
- private:
-  pid_t pid_ = -1;
-  int status_ = 0;
-  bool done_ = false;
-};
-
 std::vector<std::string> arguments(const std::string& data, const std::string& out, bool resume,
                                    std::vector<std::string> sets) {
-  std::vector<std::string> all = {"--data", data, "--out", out};
+  std::vector<std::string> all = {"train", "--data", data, "--out", out};
   if (resume) all.push_back("--resume");
   for (const std::string& set : small_sets(std::move(sets))) all.insert(all.end(), {"--set", set});
   return all;
@@ -139,11 +102,15 @@ TEST(Kill, SecondInterruptStopsAtOnceAndLosesNothingSaved) {
   const std::string weights = out + "/checkpoints/step-00000001/model.safetensors";
   const std::string before = contents_of(weights);
 
-  Program program({"--out", out, "--resume", "--set", "train.steps=1000"});
+  const std::string printed = folder.write("printed", "");
+  const int output = ::open(printed.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  Program program({"train", "--out", out, "--resume", "--set", "train.steps=1000"}, output);
+  ::close(output);
   while (program.running() && records(out, "resume").empty()) std::this_thread::sleep_for(1ms);
   program.signal(SIGINT);
-  std::this_thread::sleep_for(20ms);
-  EXPECT_TRUE(program.running());  // the first signal waits for the step
+  while (program.running() && !contains(contents_of(printed), "Ctrl-C again stops at once"))
+    std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(program.running());  // the first signal waits for the step, and says so while it waits
   program.signal(SIGINT);
   EXPECT_EQ(program.wait(), 130);
   EXPECT_TRUE(records(out, "stopped").empty());  // which the end of the step would have written
@@ -151,10 +118,27 @@ TEST(Kill, SecondInterruptStopsAtOnceAndLosesNothingSaved) {
   EXPECT_EQ(contents_of(weights), before);
 }
 
+// A live line that wraps leaves its first row behind each time it is drawn again.
+TEST(Terminal, TheLiveLineFitsIt) {
+  const TestFolder folder;
+  const std::string text = shown_on_terminal(
+      arguments(make_data(folder), folder / "run", false, {"train.steps=20", "log.floor=true"}), 50);
+  std::size_t lines = 0;
+  const std::string start = "\r\033[Kstep ";
+  for (std::size_t at = 0; (at = text.find(start, at)) != std::string::npos; ++lines) {
+    const std::size_t begin = at + 4, end = text.find_first_of("\r\n", begin);  // without the "\r\033[K"
+    const std::string line = text.substr(begin, end - begin);
+    EXPECT_LT(line.size(), 50u) << line;
+    EXPECT_TRUE(contains(line, "| loss ") && line.ends_with(" left")) << line;
+    at = end;
+  }
+  EXPECT_GT(lines, 0u) << text;
+}
+
 TEST(Kill, ErrorsEndWithTwoAndLeaveNoFolder) {
   const TestFolder folder;
-  EXPECT_EQ(Program({"--data", folder / "absent", "--out", folder / "run"}).wait(), 2);
-  EXPECT_EQ(Program({"--set", "train.nonsense=1"}).wait(), 2);
+  EXPECT_EQ(Program({"train", "--data", folder / "absent", "--out", folder / "run"}).wait(), 2);
+  EXPECT_EQ(Program({"train", "--set", "train.nonsense=1"}).wait(), 2);
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
 

@@ -6,12 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <limits>
-#include <set>
 
 #include "core/error.h"
+#include "data/bpe_train.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "model/config_json.h"
@@ -71,7 +72,7 @@ TEST(Run, LeavesACompleteFolder) {
     EXPECT_TRUE(fs::exists(checkpoint + "/" + name)) << name;
   EXPECT_TRUE(SafetensorsFile(checkpoint + "/model.safetensors").find("transformer.wte.weight"));
   EXPECT_EQ(records(out, "done").size(), 1u);
-  EXPECT_EQ(records(out, "checkpoint").size(), 1u);
+  EXPECT_EQ(records(out, "checkpoint").size(), 2u);  // the first validation's, which is the best so far
 }
 
 // 6 steps are 3 and 3, in every bit, for each kind of state a run has.
@@ -93,6 +94,7 @@ TEST(Run, ResumeRepeatsTheUninterruptedRun) {
     RunRequest first = small_request(data, parts, sets);
     first.sets.push_back("checkpoint.every_steps=3");
     first.sets.push_back("checkpoint.keep_last=9");
+    first.sets.push_back("checkpoint.keep_best=0");
     run(first);
     remove_checkpoint(parts + "/checkpoints/step-00000006");
     run(resume_request(parts));
@@ -150,31 +152,69 @@ TEST(Run, SecondProcessIsRefused) {
   EXPECT_EQ(run(small_request(data, out, {"train.steps=1"})).step, 1);  // given back
 }
 
+std::vector<std::string> folders_in(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 TEST(Run, DamagedNewestCheckpointFallsBackToTheOneBefore) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run", all = out + "/checkpoints";
+  const auto damage = [&](const std::string& name) {
+    fs::resize_file(all + "/" + name + "/optimizer.safetensors", 100);
+  };
+  run(small_request(
+      data, out,
+      {"train.steps=8", "train.schedule=constant", "checkpoint.every_steps=4", "checkpoint.keep_best=0"}));
+  const auto before = trajectory(out);
+  using Names = std::vector<std::string>;
+  damage("step-00000008");
+  // The damaged one is neither the newest, in whose favour others go, nor deleted.
+  const std::vector<std::string> sets = {"train.steps=6", "checkpoint.every_steps=2",
+                                         "checkpoint.keep_last=1"};
+  EXPECT_EQ(run(resume_request(out, sets)).step, 6);
+  EXPECT_EQ(folders_in(all), (Names{"step-00000006", "step-00000008.rejected"}));
+  EXPECT_EQ(records(out, "rejected").size(), 1u);
+  EXPECT_EQ(run(resume_request(out, {"train.steps=8", "checkpoint.keep_last=2"})).step, 8);
+  EXPECT_EQ(trajectory(out), before);
+  damage("step-00000008");
+  EXPECT_EQ(run(resume_request(out)).step, 8);
+  EXPECT_EQ(folders_in(all),
+            (Names{"step-00000006", "step-00000008", "step-00000008.rejected", "step-00000008.rejected-2"}));
+}
+
+// Beginning again would throw the whole record of the run away; only its owner decides that.
+TEST(Run, RefusesToResumeWhereNoCheckpointIsWhole) {
   const TestFolder folder;
   const std::string data = make_data(folder), out = folder / "run";
   run(small_request(data, out, {"train.steps=4", "checkpoint.every_steps=2"}));
-  const auto before = trajectory(out);
-  fs::resize_file(out + "/checkpoints/step-00000004/optimizer.safetensors", 100);
+  const std::string metrics = contents_of(out + "/metrics.jsonl");
+  for (const char* step : {"2", "4"})
+    fs::resize_file(out + "/checkpoints/step-0000000" + step + "/optimizer.safetensors", 100);
+  const std::string message = message_of<UserError>([&] { run(resume_request(out)); });
+  for (const char* part : {"step-00000002/optimizer.safetensors: 100 bytes", "step-00000004/optimizer",
+                           "Put back", "removed, --resume begins again from step 0"})
+    EXPECT_TRUE(contains(message, part)) << message;
+  EXPECT_EQ(contents_of(out + "/metrics.jsonl"), metrics);
+  EXPECT_EQ(list_checkpoints(out + "/checkpoints").size(), 2u);
+  fs::remove_all(out + "/checkpoints");
   EXPECT_EQ(run(resume_request(out)).step, 4);
-  EXPECT_EQ(trajectory(out), before);
-  EXPECT_EQ(records(out, "rejected").size(), 1u);
 }
 
+// The second best falls on no step at which a checkpoint is due: it was saved because it was the best then.
 TEST(Run, PrunesToTheNewestAndTheBest) {
   const TestFolder folder;
   const std::string data = make_data(folder), out = folder / "run";
-  // A rate that ruins the model after the first validations, so that the best is an early one.
   run(small_request(data, out,
-                    {"train.steps=10", "checkpoint.every_steps=2", "checkpoint.keep_last=2",
-                     "checkpoint.keep_best=1", "train.lr=0.01", "train.schedule=constant"}));
-  double best = INFINITY;
-  Index best_step = 0;
-  for (const Json& v : records(out, "validation"))
-    if (v["loss"].get<double>() < best) best = v["loss"].get<double>(), best_step = v["step"].get<Index>();
-  std::set<Index> expected = {8, 10, best_step}, kept;
-  for (const CheckpointEntry& entry : list_checkpoints(out + "/checkpoints")) kept.insert(entry.step);
-  EXPECT_EQ(kept, expected);
+                    {"train.steps=10", "eval.every=4", "checkpoint.every_steps=3", "checkpoint.keep_last=1",
+                     "checkpoint.keep_best=2"}));
+  for (const Json& validation : records(out, "validation"))
+    ASSERT_TRUE(validation["best"].get<bool>()) << to_line(validation);
+  std::vector<Index> kept;
+  for (const CheckpointEntry& entry : list_checkpoints(out + "/checkpoints")) kept.push_back(entry.step);
+  EXPECT_EQ(kept, (std::vector<Index>{8, 10}));
 }
 
 TEST(Prune, KeepsTheBestOfThoseValidated) {
@@ -204,28 +244,32 @@ TEST(Prune, KeepsTheBestOfThoseValidated) {
   EXPECT_EQ(left(), (std::vector<Index>{6}));
 }
 
+// Replaces a checkpoint by one whose embedding makes every gradient overflow, without a value in the file
+// that is not finite.
+void ruin(const std::string& run_folder, const std::string& data, const std::string& name) {
+  const RunConfig config = load_run_config({"", contents_of(run_folder + "/config.toml"), "", {}});
+  const Dataset dataset = Dataset::open(data, kOneThread);
+  Trainer trainer(config, dataset, kOneThread);
+  load_checkpoint(run_folder + "/checkpoints/" + name, trainer);
+  for (const Param& p : trainer.model().table().list())
+    if (p.name == "transformer.wte.weight")
+      for (Index i = p.offset; i < p.offset + p.count; ++i) trainer.model().params()[i] *= 1e20f;
+  trainer.model().params_changed(kOneThread);
+  CheckpointSaver saver(run_folder + "/checkpoints", trainer, fixed_files(config.model, dataset),
+                        Json::object());
+  saver.save(CheckpointSaver::Prune::kNo);
+  saver.wait();
+}
+
 // A loss that is not finite is skipped and counted; five in a row end the run with its state saved.
 TEST(Run, StopsOnLossesThatAreNotFinite) {
   const TestFolder folder;
   const std::string data = make_data(folder), out = folder / "run";
   run(small_request(data, out, {"train.steps=2"}));
-  // An embedding this large makes every gradient overflow, without a value in the file that is not finite.
-  RunConfig config = load_run_config({"", contents_of(out + "/config.toml"), "", {}});
-  {
-    const Dataset dataset = Dataset::open(data, kOneThread);
-    Trainer trainer(config, dataset, kOneThread);
-    load_checkpoint(out + "/checkpoints/step-00000002", trainer);
-    for (const Param& p : trainer.model().table().list())
-      if (p.name == "transformer.wte.weight")
-        for (Index i = p.offset; i < p.offset + p.count; ++i) trainer.model().params()[i] *= 1e20f;
-    trainer.model().params_changed(kOneThread);
-    CheckpointSaver saver(out + "/checkpoints", trainer, fixed_files(config.model, dataset), Json::object());
-    saver.save(CheckpointSaver::Prune::kNo);
-    saver.wait();
-  }
+  ruin(out, data, "step-00000002");
   const std::string message = message_of<UserError>([&] { run(resume_request(out, {"train.steps=50"})); });
-  EXPECT_TRUE(contains(message, "5 updates in a row")) << message;
-  EXPECT_TRUE(contains(message, "train.lr")) << message;
+  for (const char* part : {"5 updates in a row", "train.lr", "no checkpoint from before", "another --out"})
+    EXPECT_TRUE(contains(message, part)) << message;
   const auto steps = records(out, "step");
   ASSERT_EQ(steps.size(), 2u + kMaxSkippedInARow);
   EXPECT_TRUE(steps.back()["skipped"].get<bool>());
@@ -234,6 +278,30 @@ TEST(Run, StopsOnLossesThatAreNotFinite) {
   const Json trainer_json = read_trainer_json(out + "/checkpoints/step-00000007");
   EXPECT_EQ(trainer_json["progress"]["skipped"], kMaxSkippedInARow);
   EXPECT_EQ(trainer_json["updates"], 2);  // none of the skipped ones counts for the bias correction
+  // Who resumes nevertheless has five attempts again, not one.
+  message_of<UserError>([&] { run(resume_request(out)); });
+  EXPECT_EQ(records(out, "step").size(), 2u + 2 * kMaxSkippedInARow);
+}
+
+// What the message advises works: --resume goes on from before the update that ruined the weights, though
+// checkpoints were due all the time since.
+TEST(Run, ResumeAfterLossesThatAreNotFiniteGoesBackBeforeThem) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  run(small_request(
+      data, out,
+      {"train.steps=4", "checkpoint.every_steps=2", "checkpoint.keep_last=2", "checkpoint.keep_best=0"}));
+  ruin(out, data, "step-00000004");
+  const std::string message = message_of<UserError>([&] {
+    run(resume_request(out, {"train.steps=12", "checkpoint.every_steps=1"}));
+  });
+  EXPECT_TRUE(contains(message, "--resume goes on from " + out + "/checkpoints/step-00000002")) << message;
+  EXPECT_TRUE(contains(message, "kept aside as " + out + "/checkpoints/step-00000009.not-finite")) << message;
+  EXPECT_EQ(records(out, "stopped").back()["resume_step"], 2);
+  EXPECT_EQ(run(resume_request(out, {"train.lr=0.0003"})).step, 12);
+  EXPECT_EQ(records(out, "step").size(), 12u);
+  for (const Json& step : records(out, "step")) EXPECT_FALSE(step.contains("skipped")) << to_line(step);
+  verify_checkpoint(out + "/checkpoints/step-00000009.not-finite");
 }
 
 // No room for the second checkpoint: an error that names the file, and the first as it was.
@@ -260,6 +328,21 @@ TEST(Run, FullDiskKeepsTheOldCheckpoint) {
   ASSERT_TRUE(latest);
   EXPECT_EQ(latest->step, 2);
   EXPECT_EQ(run(resume_request(out, {"train.steps=4"})).step, 4);  // and the run goes on when there is room
+}
+
+// Into a dataset, say; but a run that was killed before it began may begin.
+TEST(RunFolder, ANewRunTakesNoFolderOfOthers) {
+  const TestFolder folder;
+  const std::string data = make_data(folder);
+  const auto before = folders_in(data);
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { run(small_request(data, data)); }), "is no run, but holds"));
+  EXPECT_EQ(folders_in(data), before);
+  fs::create_directory(folder / "empty");
+  EXPECT_EQ(run(small_request(data, folder / "empty", {"train.steps=1"})).step, 1);
+  fs::create_directories(folder / "killed/checkpoints");
+  folder.write("killed/.lock", "");
+  EXPECT_EQ(run(small_request(data, folder / "killed", {"train.steps=1"})).step, 1);
 }
 
 TEST(RunFolder, RewindDropsLaterRecordsAndCutLines) {
@@ -322,6 +405,34 @@ TEST(Run, StartsFromAModelAndKeepsItAsStepZero) {
   request.resume = false, request.out = folder / "third";
   request.sets.push_back("model.width=64");
   EXPECT_TRUE(contains(message_of<UserError>([&] { run(request); }), "transformer.wte.weight"));
+  request.sets = {"preset=small"};  // or --preset: the sizes are the model's
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(request); }), "leave the preset out"));
+  request.sets.clear(), request.preset = "small";
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(request); }), "leave the preset out"));
+}
+
+// The vocabulary is a matter between the model and the data: the user set no model.vocab.
+TEST(Run, StartingFromAModelOfOtherTokensSaysWhatToDo) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), model = folder / "model";
+  run(small_request(data, model, {"train.steps=1", "model.vocab=257"}));
+  const std::string text = folder.write("words.txt", "the cat sat on the mat and the cat sat on the hat\n");
+  WordCounter words(kOneThread);
+  words.add(contents_of(text));
+  PrepareOptions prepare;
+  prepare.inputs = {text}, prepare.out = folder / "words", prepare.val_fraction = 0;
+  prepare_dataset(prepare, BpeTokenizer(train_bpe(words, 262)), kOneThread);
+  RunRequest request;
+  request.data = prepare.out, request.out = folder / "run", request.from = model;
+  request.style = Console::Style::kSilent;
+  const auto message = [&] { return message_of<UserError>([&] { run(request); }); };
+  EXPECT_TRUE(contains(message(), "its tokenizer (")) << message();
+  EXPECT_TRUE(contains(message(), "prepare the data with it")) << message();
+  request.from = folder / "weights";  // a model without its tokenizer, as `import` may leave it
+  fs::create_directory(request.from);
+  for (const char* file : {"model.safetensors", "config.json"})
+    fs::copy(model + "/checkpoints/step-00000001/" + file, request.from);
+  EXPECT_TRUE(contains(message(), "a model of 257 tokens")) << message();
 }
 
 }  // namespace
