@@ -87,8 +87,8 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
     fmt::print(
         "{}, {} threads, {}. Preset {}, {} x {} tokens a step.\n"
         "{:<12} {:>9} {:>9} {:>9} {:>7} {:>16} {:>9} {:>16}\n",
-        current_isa(), ex.threads, config.precision_text(), options.preset, shape.B, shape.T,
-        "residual", "tokens/s", "median", "floor", "share", "speed (paper)", "memory", "memory (paper)");
+        current_isa(), ex.threads, config.precision_text(), options.preset, shape.B, shape.T, "residual",
+        "tokens/s", "median", "floor", "share", "speed (paper)", "memory", "memory (paper)");
   // The baseline stays beside each interface and the two take turns, so that a ratio compares the same
   // moments.
   config.residual = "baseline";

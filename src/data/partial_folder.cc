@@ -19,16 +19,18 @@ namespace fs = std::filesystem;
 PartialFolder::PartialFolder(std::string target, CheckExisting check_existing)
     : target_(std::move(target)), check_existing_(std::move(check_existing)) {
   while (target_.size() > 1 && target_.back() == '/') target_.pop_back();
-  path_ = target_ + ".partial";
-  marker_path_ = path_ + "/" + kIncompleteMarker;
+  workplace_ = target_ + ".partial";
+  marker_path_ = workplace_ + "/" + kIncompleteMarker;
+  path_ = workplace_ + "/new";
   check_target();
-  make_folders(path_);
-  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) throw UserError("{}: cannot be opened ({})", path_, std::strerror(errno));
+  make_folders(workplace_);
+  lock_ = ::open(workplace_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) throw UserError("{}: cannot be opened ({})", workplace_, std::strerror(errno));
   try {
     lock();
     mark();
     clear();
+    make_folders(path_);
   } catch (...) {
     ::close(lock_);
     throw;
@@ -42,37 +44,36 @@ void PartialFolder::check_target() const {
 }
 
 void PartialFolder::lock() {
-  // The folder just locked must still have this name: whoever held the lock before may have finished and
-  // renamed it.
+  // The folder just locked must still be there: whoever held the lock before may have finished and removed
+  // it.
   struct stat locked {
   }, named{};
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 || ::fstat(lock_, &locked) != 0 ||
-      ::stat(path_.c_str(), &named) != 0 || locked.st_ino != named.st_ino)
-    throw UserError("{}: another process is writing it", path_);
+      ::stat(workplace_.c_str(), &named) != 0 || locked.st_ino != named.st_ino)
+    throw UserError("{}: another process is writing it", workplace_);
 }
 
 // The marker is there before anything else and goes last, so what lies without one is somebody's own.
 void PartialFolder::mark() {
-  if (!fs::exists(marker_path_) && !fs::is_empty(path_))
+  if (!fs::exists(marker_path_) && !fs::is_empty(workplace_))
     throw UserError(
         "{}: expected nothing here, or what an interrupted run left (with {}); found a folder of another "
         "kind: move it away, or choose another --out",
-        path_, kIncompleteMarker);
+        workplace_, kIncompleteMarker);
   FileWriter(marker_path_).sync();
 }
 
 void PartialFolder::clear() const {
-  for (const auto& entry : fs::directory_iterator(path_))
+  for (const auto& entry : fs::directory_iterator(workplace_))
     if (entry.path() != marker_path_) remove_all(entry.path().string());
 }
 
+// A kill in the middle leaves the marker, and the next run clears the rest.
 PartialFolder::~PartialFolder() {
-  if (!committed_) {
-    try {
-      clear();
-      remove_all(path_);
-    } catch (const std::exception&) {  // the marker stays, and the next run clears it
-    }
+  try {
+    clear();
+    remove_all(workplace_);
+  } catch (const std::exception&) {
   }
   ::close(lock_);
 }
@@ -80,17 +81,10 @@ PartialFolder::~PartialFolder() {
 void PartialFolder::commit() {
   check_target();  // it may have appeared since
   sync_folder(path_);
-  fs::remove(marker_path_);
-  sync_folder(path_);
-  if (fs::exists(target_) && !fs::is_empty(target_)) {
+  if (fs::exists(target_) && !fs::is_empty(target_))
     exchange_paths(path_, target_);
-    FileWriter(marker_path_).sync();  // the old one is what goes now
-    clear();
-    remove_all(path_);
-  } else {
+  else
     rename_path(path_, target_);
-  }
-  committed_ = true;
 }
 
 }  // namespace ddl

@@ -1,4 +1,6 @@
-// A folder that is filled beside its final name and put there in one step, by one process at a time.
+// A folder that is filled beside its final name and put there in one step, by one process at a time. It grows
+// in TARGET.partial/new; the marker beside it says, at every moment until TARGET.partial is gone, whose that
+// is.
 #pragma once
 
 #include <functional>
@@ -18,7 +20,7 @@ class PartialFolder {
   // TARGET.partial that another process is writing; and one that is not ours. What an interrupted run left
   // there goes.
   PartialFolder(std::string target, CheckExisting check_existing);
-  ~PartialFolder();  // removes what was not committed
+  ~PartialFolder();  // removes what was not committed, or what was replaced
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
 
@@ -30,10 +32,9 @@ class PartialFolder {
   void lock();
   void mark();
   void clear() const;
-  std::string target_, path_, marker_path_;
+  std::string target_, workplace_, marker_path_, path_;
   CheckExisting check_existing_;
-  int lock_ = -1;  // of the folder itself, which keeps its lock when it gets its final name
-  bool committed_ = false;
+  int lock_ = -1;  // of TARGET.partial
 };
 
 }  // namespace ddl

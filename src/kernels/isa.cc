@@ -26,9 +26,9 @@ constexpr Level kLevels[] = {
     {"scalar", HWY_SCALAR | HWY_EMU128, dnnl_cpu_isa_sse41},
 #if HWY_ARCH_X86
     {"avx2", HWY_AVX2, dnnl_cpu_isa_avx2},
-    {"avx512", HWY_AVX3, dnnl_cpu_isa_all},
+    {"avx512", HWY_AVX3, dnnl_cpu_isa_avx512_core},
 #elif HWY_ARCH_ARM
-    {"neon", HWY_NEON, dnnl_cpu_isa_all},
+    {"neon", HWY_NEON, dnnl_cpu_isa_t{}},
 #endif
 };
 

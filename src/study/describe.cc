@@ -239,10 +239,10 @@ std::string model_screen(const Json& d) {
   const std::string what = kind == "run"          ? "a run"
                            : kind == "checkpoint" ? "a checkpoint of a run"
                                                   : "a model";
-  const std::string where = weights.empty()              ? "; no checkpoint yet"
-                            : weights != d["path"]       ? "; weights in " + weights
-                            : d["layout"] == "reference" ? " in the paper's released layout"
-                                                         : "";
+  const std::string where = weights.empty()                           ? "; no checkpoint yet"
+                            : weights != d["path"].get<std::string>() ? "; weights in " + weights
+                            : d["layout"] == "reference"              ? " in the paper's released layout"
+                                                                      : "";
   text += fmt::format("{}: {}{}\n", d["path"].get<std::string>(), what, where);
   text += fmt::format("{}: {}\n\n", c["residual"].get<std::string>(), d["summary"].get<std::string>());
   line("model",
