@@ -205,7 +205,6 @@ void Run::begin() {
   const Index parameters = plan.table.parameter_count();
   const std::size_t memory = trainer_->model().arena().used_bytes() + trainer_->arena().used_bytes();
   const double flops = plan.forward.total() + plan.backward.total();
-  const char* precision = config_.model.uses_bf16() ? "bf16" : "f32";
   const double floor = config_.train.floor ? trainer_->measure_floor() : 0;
 
   Json record = make_record(request_.resume ? "resume" : "start");
@@ -218,7 +217,7 @@ void Run::begin() {
   record["memory_bytes"] = memory;
   record["threads"] = ex_.threads;
   record["isa"] = current_isa();
-  record["precision"] = precision;
+  record["precision"] = config_.model.uses_bf16() ? "bf16" : "f32";
   record["floor_s"] = floor;
   record["validation_windows"] = trainer_->validator().windows();
   Json changed = Json::array();
@@ -230,8 +229,8 @@ void Run::begin() {
   console_->note(config_screen(config_));
   console_->note(fmt::format(
       "{}: {} parameters, {} memory, {:.1f} MFLOP a token, {} on {} thread{} ({})", config_.model.residual,
-      format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6, precision,
-      ex_.threads, ex_.threads == 1 ? "" : "s",
+      format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6,
+      config_.model.precision_text(), ex_.threads, ex_.threads == 1 ? "" : "s",
       floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s a step", current_isa(), floor) : current_isa()));
   console_->note(
       fmt::format("{}: {} tokens to train on, {} validation windows of {}; {} tokens a step, {:.2f} epochs",
