@@ -93,7 +93,7 @@ class DecodeBench {
       for (std::size_t i = 0; i < count; ++i) {
         Subject& s = *subjects_[(i + static_cast<std::size_t>(round)) % count];
         s.measure(options_.batches, prompt_, ex_);
-        limits_.read_gbps = std::max(limits_.read_gbps, s.read_gbps);  // to be printed
+        limits_.read_gbps = std::max(limits_.read_gbps, s.read_gbps);
       }
       double& gflops = in_bf16_peak() ? limits_.bf16_gflops : limits_.f32_gflops;
       gflops = std::max(gflops, gemm_gflops(in_bf16_peak(), ex_));
@@ -152,7 +152,7 @@ class DecodeBench {
   void print_head() const {
     fmt::print(
         "\n{}, {}: a prompt of {} tokens, beside the GEMM rate; single tokens after {}, beside reading the "
-        "same weights alone. Best of {} rounds.\n{:<12} {:>8} {:>7} {:>6}",
+        "weights alone. Best of {} rounds.\n{:<12} {:>8} {:>7} {:>6}",
         options_.preset, subjects_.front()->config.uses_bf16() ? "bf16" : "f32", std::ssize(prompt_), kPast,
         options_.rounds, "", "prompt", "GEMM", "");
     for (const Index batch : options_.batches)
@@ -167,6 +167,7 @@ class DecodeBench {
     const Index prompt = std::ssize(prompt_);
     const double gflops = in_bf16_peak() ? limits_.bf16_gflops : limits_.f32_gflops;
     const double floor_share = s.prompt_flops(prompt) / (gflops * 1e9) / s.prefill_s;
+    const double bandwidth = limits_.read_gbps * 1e9;
     const auto& paper = find_residual(s.config.residual).paper;
     Json record = make_record("decode");
     record["preset"] = options_.preset;
@@ -180,13 +181,9 @@ class DecodeBench {
                                    static_cast<double>(prompt) / s.prefill_s, 100 * floor_share,
                                    baseline.prefill_s / s.prefill_s);
     record["read_gbps"] = s.read_gbps;  // of this model's own weights
-    // Each model lies in pages of its own, and where they lie in the machine's memory can make a third of a
-    // difference (nested page tables, memory channels). Reading the same pages alone sees the same, so steps
-    // are compared in units of that.
     for (const Index batch : options_.batches) {
-      const double seconds = s.step_s.at(batch), rate = static_cast<double>(batch) / seconds;
-      const double share = s.step_bytes(batch) / (s.read_gbps * 1e9) / seconds;
-      const double ratio = baseline.step_s.at(batch) * baseline.read_gbps / (seconds * s.read_gbps);
+      const double seconds = s.step_s.at(batch), share = s.step_bytes(batch) / bandwidth / seconds;
+      const double ratio = baseline.step_s.at(batch) / seconds, rate = static_cast<double>(batch) / seconds;
       record["steps"].push_back({{"batch", batch},
                                  {"tokens_per_s", rate},
                                  {"bytes_per_step", s.step_bytes(batch)},
