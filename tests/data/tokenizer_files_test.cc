@@ -223,7 +223,7 @@ TEST(TokenizerFiles, MalformedTokenizerJson) {
        "vocabulary's id 256, found 5"},
   };
   for (const auto& [json, expected] : cases) {
-    const std::string message = error_of([&] { parse_tokenizer_json(json, "t.json"); });
+    const std::string message = error_of([&text = json] { parse_tokenizer_json(text, "t.json"); });
     EXPECT_EQ(message.find("t.json"), 0u) << message;
     EXPECT_NE(message.find(expected), std::string::npos) << "expected '" << expected << "' in: " << message;
     EXPECT_LT(message.size(), 600u) << message;
