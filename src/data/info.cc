@@ -8,19 +8,19 @@ namespace ddl {
 namespace {
 
 constexpr Index kExcerptTokens = 64;
-constexpr Index kChunk = Index{1} << 18;
+constexpr Index kTokensAtOnce = Index{1} << 18;
 
 Json describe_split(const TokenStream& stream, std::optional<TokenId> end_of_text, const Tokenizer* tokenizer,
                     const Exec& ex) {
   // Each chunk counts for itself; sums do not depend on the order.
-  const Index chunks = ceil_div(stream.tokens(), kChunk);
+  const Index chunks = ceil_div(stream.tokens(), kTokensAtOnce);
   struct Part {
     Index documents = 0, answers = 0;
     std::vector<bool> seen;
   };
   std::vector<Part> parts(static_cast<std::size_t>(chunks));
-  parallel_chunks(stream.tokens(), kChunk, ex, [&](Index begin, Index end) {
-    Part& part = parts[begin / kChunk];
+  parallel_chunks(stream.tokens(), kTokensAtOnce, ex, [&](Index begin, Index end) {
+    Part& part = parts[begin / kTokensAtOnce];
     std::vector<TokenId> tokens(static_cast<std::size_t>(end - begin));
     stream.read(begin, end - begin, tokens.data());
     for (const TokenId token : tokens) {

@@ -10,7 +10,6 @@
 namespace ddl {
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 // A longer line is a bad row: it is passed over without being kept, so that memory stays bounded.
 constexpr std::size_t kMaxLineBytes = std::size_t{1} << 28;
 

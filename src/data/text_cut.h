@@ -6,6 +6,9 @@
 
 namespace ddl {
 
+// Files are read this much at a time.
+inline constexpr std::size_t kReadBytes = std::size_t{1} << 18;
+
 // A document is handled in pieces of about this size: enough to spread over cores, little enough that any
 // document fits in memory.
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 18;

@@ -9,8 +9,6 @@
 namespace ddl {
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 18;
-
 class TextSource : public DocumentSource {
  public:
   TextSource(std::unique_ptr<ByteStream> stream, std::string first, const std::string& separator)

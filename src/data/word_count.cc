@@ -8,7 +8,7 @@ namespace ddl {
 namespace {
 
 constexpr std::size_t kCountBytes = std::size_t{1} << 20;   // work for one thread, some milliseconds
-constexpr std::size_t kBatchBytes = std::size_t{32} << 20;  // text held before it is counted
+constexpr std::size_t kWaitingBytes = std::size_t{32} << 20;  // text held before it is counted
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void WordCounter::add(std::string_view document) {
     piece.ends.push_back(piece.text.size());
     document.remove_prefix(cut);
     waiting_bytes_ += cut;
-    if (waiting_bytes_ >= kBatchBytes) flush();
+    if (waiting_bytes_ >= kWaitingBytes) flush();
   }
 }
 

@@ -92,9 +92,9 @@ void adamw_step(float* p_n, float* m_n, float* v_n, bf16* copy_n, float* g_n, bo
 
 double sum_of_squares(const float* x_n, Index n, const Exec& ex) {
   current_isa();
-  constexpr Index kRun = 4096, kPieces = 256;
-  const Index piece = std::max(kRun, round_up(ceil_div(n, kPieces), kRun));
-  double sums[kPieces] = {};
+  constexpr Index kRun = 4096, kSums = 256;
+  const Index piece = std::max(kRun, round_up(ceil_div(n, kSums), kRun));
+  double sums[kSums] = {};
   parallel_chunks(n, piece, ex, [&](Index begin, Index end) {
     double sum = 0;
     for (Index i = begin; i < end; i += kRun)

@@ -10,6 +10,9 @@ namespace ddl {
 
 inline constexpr Index kPieces = 32;
 
+// Where tokens are independent: long enough for the hardware's prefetch, short enough to share evenly.
+inline constexpr Index kTokensPerTask = 64;
+
 inline Index piece_begin(Index n, Index piece) { return n * piece / kPieces; }
 
 // dst[i] += sum over pieces p = 0, 1, ... of partial[p * stride + i].

@@ -383,8 +383,6 @@ HWY_EXPORT(ForwardBf16);
 HWY_EXPORT(BackwardF32);
 HWY_EXPORT(BackwardBf16);
 
-constexpr Index kTokensPerTask = 64;  // long enough for the hardware's prefetch, short enough to share evenly
-
 void check_shape(Index D, Index C, bool has_mix, bool adds) {
   DDL_CHECK(D >= 1 && D <= kMaxChannels && C >= 1 && C <= kMaxWidth, "D={} C={}", D, C);
   DDL_CHECK(has_mix || D == 1, "a state of {} channels needs a compressor to be read", D);

@@ -210,8 +210,6 @@ HWY_EXPORT(EmbeddingConvBackwardRange);
 HWY_EXPORT(TokenCompressForwardRange);
 HWY_EXPORT(TokenCompressBackwardRange);
 
-constexpr Index kTokensPerTask = 64;
-
 // Sums over tokens: sum(begin, end, row) adds a piece's share to its row; the rows, joined in order, end in
 // the first.
 float* sum_over_tokens(float* scratch, Index N, Index count, const Exec& ex,

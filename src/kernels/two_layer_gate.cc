@@ -64,8 +64,6 @@ HWY_EXPORT(GateForward);
 HWY_EXPORT(GateBackwardF32);
 HWY_EXPORT(GateBackwardBf16);
 
-constexpr Index kTokensPerTask = 64;
-
 }  // namespace
 
 void two_layer_gate_fwd(float* beta_N, const float* hidden_NG, const float* w2_G, const float* b2, Index N,

@@ -66,7 +66,7 @@ void Console::step(const Json& r) {
   if (!due && step != total_steps_ && !r.contains("skipped")) return;
   last_shown_ = now();
   std::vector<LinePart> parts = {
-      {fmt::format("step {:>{}}/{}", step, fmt::formatted_size("{}", total_steps_), total_steps_), 0},
+      {fmt::format("step {:>{}}/{}", step, std::to_string(total_steps_).size(), total_steps_), 0},
       {"loss " + finite(r, "loss", 4), 0},
       {"norm " + finite(r, "grad_norm", 2), 3},
       {fmt::format("lr {:.2e}", r.at("lr").get<double>()), 4},

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
 
+#include "data/regex.h"
 #include "data/story_words.h"
 #include "test_folder.h"
 
@@ -23,12 +23,13 @@ class Reader {
   }
 
   void read(const std::string& sentence) {
-    std::smatch m;
+    std::vector<std::string> m;
+    std::size_t found_at = 0;
     const auto find = [&](const std::string& pattern) {
-      static std::map<std::string, std::regex> compiled;  // compiling takes longer than searching
-      const auto [it, fresh] = compiled.try_emplace(pattern);
-      if (fresh) it->second = std::regex(pattern);
-      return std::regex_search(sentence, m, it->second);
+      static std::map<std::string, Regex> compiled;  // compiling takes longer than searching
+      const auto found = compiled.try_emplace(pattern, pattern).first->second.search(sentence);
+      if (found) m = found->groups, found_at = found->begin;
+      return found.has_value();
     };
     if (find("but it was too far|dreamed of|thought about|Once I had|The road to|never been so")) return;
     // Who it is about: the first name, or the one before where the sentence says she or he.
@@ -39,7 +40,7 @@ class Reader {
       actor = m[1];
     } else {
       const std::size_t name_at = first_name(sentence, actor);
-      if (find("\\b([Ss]he|[Hh]e)\\b") && static_cast<std::size_t>(m.position(0)) < name_at) actor = last_;
+      if (find("\\b([Ss]he|[Hh]e)\\b") && found_at < name_at) actor = last_;
     }
     if (!actor.empty()) last_ = actor;
     std::string thing = last_thing_;
@@ -91,7 +92,7 @@ class Reader {
                     "([a-z]+)")) {
       place_[actor] = m[1];
     } else if (find("([A-Z][a-z]+|[Ss]he|[Hh]e) was in the ([a-z]+)")) {
-      place_[girl_.count(m[1]) ? std::string(m[1]) : actor] = m[2];
+      place_[girl_.count(m[1]) ? m[1] : actor] = m[2];
     } else if (find("(?:felt|was very|was|I am) (happy|sad|tired|hungry|proud|sleepy|cold|brave)\\b") &&
                !actor.empty()) {
       feeling_[actor] = m[1];
@@ -112,10 +113,10 @@ class Reader {
 
   static std::vector<std::string> things_in(const std::string& text) {
     std::vector<std::string> found;
-    const std::regex pattern("the ([a-z]+)");
-    for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it)
-      if (std::find(story::kThings.begin(), story::kThings.end(), (*it)[1].str()) != story::kThings.end())
-        found.push_back((*it)[1]);
+    static const Regex pattern("the ([a-z]+)");
+    for (auto word = pattern.search(text); word; word = pattern.search(text, word->end))
+      if (std::find(story::kThings.begin(), story::kThings.end(), word->groups[1]) != story::kThings.end())
+        found.push_back(word->groups[1]);
     return found;
   }
 

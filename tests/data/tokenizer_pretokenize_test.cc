@@ -1,8 +1,6 @@
 // The word splitter against PCRE2 with GPT-2's pattern.
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include "data/pretokenize.h"
+#include "data/regex.h"
 #include "tokenizer_testing.h"
 
 namespace ddl {
@@ -16,33 +14,26 @@ std::vector<std::string> split(std::string_view text) {
   return words;
 }
 
+// A pattern as tokenizers write it, whose \s and \S are Unicode's White_Space. PCRE2's own \s has U+180E,
+// which is not, so the class is spelled out.
+std::string with_white_space(std::string pattern) {
+  const std::string space =
+      R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"[^\\s", "[^" + space},
+                                 {"\\s+", "[" + space + "]+"},
+                                 {"\\S", "[^" + space + "]"}})
+    for (std::size_t at = 0; (at = pattern.find(from, at)) != pattern.npos; at += to.size())
+      pattern.replace(at, from.size(), to);
+  return pattern;
+}
+
 class Pattern {
  public:
-  explicit Pattern(std::string pattern) {
-    // PCRE2's own \s has U+180E, which is not White_Space, so the class is spelled out.
-    const std::string space =
-        R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-    for (const auto& [from, to] : {std::pair<std::string, std::string>{"[^\\s", "[^" + space},
-                                   {"\\s+", "[" + space + "]+"},
-                                   {"\\S", "[^" + space + "]"}})
-      for (std::size_t at = 0; (at = pattern.find(from, at)) != pattern.npos; at += to.size())
-        pattern.replace(at, from.size(), to);
-    int error = 0;
-    PCRE2_SIZE where = 0;
-    code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
-                          &error, &where, nullptr);
-    EXPECT_NE(code_, nullptr) << pattern << " at " << where;
-    match_ = pcre2_match_data_create_from_pattern(code_, nullptr);
-  }
-  ~Pattern() {
-    pcre2_match_data_free(match_);
-    pcre2_code_free(code_);
-  }
+  explicit Pattern(const std::string& pattern) : regex_(with_white_space(pattern), PCRE2_UTF | PCRE2_UCP) {}
   // The end of the match that begins exactly at `at`; `at` itself where there is none.
   std::size_t match(const std::string& text, std::size_t at) const {
-    const int found = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                                  PCRE2_ANCHORED, match_, nullptr);
-    return found > 0 ? pcre2_get_ovector_pointer(match_)[1] : at;
+    const auto found = regex_.search(text, at, PCRE2_ANCHORED);
+    return found ? found->end : at;
   }
   std::vector<std::string> split(const std::string& text) const {
     std::vector<std::string> words;
@@ -59,8 +50,7 @@ class Pattern {
   }
 
  private:
-  pcre2_code* code_;
-  pcre2_match_data* match_;
+  Regex regex_;
 };
 
 const char* const kGpt2 = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";

@@ -19,11 +19,11 @@
 namespace ddl {
 namespace {
 
-constexpr Index kVocab = 264;  // 256 bytes, end of text, padding
+constexpr Index kExchangeVocab = 264;  // 256 bytes, end of text, padding
 
 ModelConfig config_for(const std::string& residual) {
   ModelConfig m = model_config({.residual = residual, .compressor = "block"});
-  m.vocab = kVocab, m.mlp = 0;
+  m.vocab = kExchangeVocab, m.mlp = 0;
   return m;
 }
 
@@ -45,7 +45,7 @@ ParamTable write_model(const std::string& folder, const ModelConfig& config) {
 std::vector<float> logits(const std::string& folder) {
   const LoadedModel loaded = load_model(folder, "", Exec{});
   const auto decoder = make_decoder(*loaded.model, {.slots = 1}, Exec{});
-  const auto x = tokens(13, 1, kVocab);
+  const auto x = tokens(13, 1, kExchangeVocab);
   std::vector<float> all;
   const Decoder::Append a{0, x};
   decoder->append_visiting(
@@ -59,7 +59,7 @@ TEST(Exchange, ExportThenImportGivesTheSameLogitsForEveryRule) {
     const TestFolder folder;
     write_model(folder / "model", config_for(rule));
     const std::vector<float> before = logits(folder / "model");
-    ASSERT_EQ(before.size(), static_cast<std::size_t>(13 * kVocab));
+    ASSERT_EQ(before.size(), static_cast<std::size_t>(13 * kExchangeVocab));
     EXPECT_EQ(export_model(folder / "model", Layout::kOwn, folder / "own", Exec{}).config.residual, rule);
     EXPECT_EQ(logits(folder / "own"), before) << rule;
     if (!find_residual(rule).not_in_reference.empty()) {

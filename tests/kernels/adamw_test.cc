@@ -2,7 +2,7 @@
 
 #include "kernels/kernel_test.h"
 
-namespace ddl {
+namespace ddl::adamw_test {
 namespace {
 
 struct State {
@@ -84,4 +84,4 @@ TEST(AdamW, SumOfSquares) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::adamw_test

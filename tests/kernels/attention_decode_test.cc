@@ -4,7 +4,7 @@
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::attention_decode_test {
 namespace {
 
 struct Shape {
@@ -75,4 +75,4 @@ TEST(AttentionExtend, AnyPastGivesTheSameAsTheWholeSequence) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::attention_decode_test

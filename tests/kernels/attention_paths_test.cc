@@ -3,7 +3,7 @@
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::attention_paths_test {
 namespace {
 
 struct Shape {
@@ -89,4 +89,4 @@ TEST(AttentionPaths, F32) { check_paths<float>(0); }
 TEST(AttentionPaths, Bf16) { check_paths<bf16>(kBf16Epsilon); }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::attention_paths_test

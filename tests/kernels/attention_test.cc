@@ -3,7 +3,7 @@
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::attention_test {
 namespace {
 
 struct Shape {
@@ -289,4 +289,4 @@ TEST(Attention, ThreadsAndCompanyGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::attention_test

@@ -3,7 +3,7 @@
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::embedding_test {
 namespace {
 
 std::vector<std::int32_t> tokens(Index N, Index V) {
@@ -65,4 +65,4 @@ TEST(Embedding, BackwardIsTheGradient) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::embedding_test

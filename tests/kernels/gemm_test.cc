@@ -2,7 +2,7 @@
 
 #include "kernels/kernel_test.h"
 
-namespace ddl {
+namespace ddl::gemm_test {
 namespace {
 
 // op(a)_MK op(b)_KN in double.
@@ -120,4 +120,4 @@ TEST(Gemm, EmptySumsAreZero) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::gemm_test

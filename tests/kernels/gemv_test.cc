@@ -2,7 +2,7 @@
 
 #include "kernels/kernel_test.h"
 
-namespace ddl {
+namespace ddl::gemv_test {
 namespace {
 
 // x_NI w_OI^T in double.
@@ -68,4 +68,4 @@ TEST(LinearDecode, AgreesOnBothSidesOfTheSwitch) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::gemv_test

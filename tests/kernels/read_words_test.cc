@@ -3,7 +3,7 @@
 #include "core/rng.h"
 #include "kernels/kernel_test.h"
 
-namespace ddl {
+namespace ddl::read_words_test {
 namespace {
 
 TEST(ReadWords, ReadsEveryWordOnce) {
@@ -21,4 +21,4 @@ TEST(ReadWords, ReadsEveryWordOnce) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::read_words_test

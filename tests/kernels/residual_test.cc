@@ -8,7 +8,7 @@
 #include "kernels/pieces.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::residual_test {
 namespace {
 
 struct Case {
@@ -361,4 +361,4 @@ TEST(ResidualMutants, AreRejected) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::residual_test

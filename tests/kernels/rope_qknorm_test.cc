@@ -3,7 +3,7 @@
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::rope_qknorm_test {
 namespace {
 
 // Part `part` (0 q, 1 k, 2 v) of qkv_N3C.
@@ -175,4 +175,4 @@ TEST(RopeQkNorm, BackwardMayRunInPlace) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::rope_qknorm_test

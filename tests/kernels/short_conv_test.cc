@@ -3,7 +3,7 @@
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::short_conv_test {
 namespace {
 
 struct Shape {
@@ -197,4 +197,4 @@ TEST(Spans, GiveTheBitsOfTheWholeSequence) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::short_conv_test

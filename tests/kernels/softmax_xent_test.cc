@@ -3,7 +3,7 @@
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::softmax_xent_test {
 namespace {
 
 // sum_n loss_n over the rows that count, by the oracle (whose mean runs over those rows).
@@ -175,4 +175,4 @@ TEST(SoftmaxXent, ThreadsAndInPlaceGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::softmax_xent_test

@@ -3,7 +3,7 @@
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::swiglu_test {
 namespace {
 
 constexpr Index kRoundings = 12;  // exp, two divisions' worth of sigmoid, the products of the slope
@@ -88,4 +88,4 @@ TEST(Swiglu, FarFromZero) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::swiglu_test

@@ -5,7 +5,7 @@
 #include "kernels/pieces.h"
 #include "ref/ops.h"
 
-namespace ddl {
+namespace ddl::two_layer_gate_test {
 namespace {
 
 template <class T>
@@ -52,4 +52,4 @@ TEST(TwoLayerGate, AgreesWithTheOracle) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::two_layer_gate_test

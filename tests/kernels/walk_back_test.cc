@@ -3,7 +3,7 @@
 #include "kernels/kernel_test.h"
 #include "kernels/residual.h"
 
-namespace ddl {
+namespace ddl::walk_back_test {
 namespace {
 
 constexpr Index S = 48, N = 5, D = 4, C = 40;
@@ -101,4 +101,4 @@ TEST(WalkBack, AWrongReadoutIsSeen) {
 }
 
 }  // namespace
-}  // namespace ddl
+}  // namespace ddl::walk_back_test

@@ -12,7 +12,7 @@
 #include "tiny_model.h"
 #include "tolerance.h"
 
-namespace ddl::ref {
+namespace ddl::ref::algebra {
 namespace {
 
 using Real = std::vector<double>;
@@ -439,4 +439,4 @@ TEST(PaperAlgebra, FirstStateIsTheEmbeddingInEveryChannel) {
 }
 
 }  // namespace
-}  // namespace ddl::ref
+}  // namespace ddl::ref::algebra

@@ -12,7 +12,7 @@
 #include "ref/tiny_model.h"
 #include "ref/tolerance.h"
 
-namespace ddl::ref {
+namespace ddl::ref::whole_model {
 namespace {
 
 using Real = std::vector<double>;
@@ -346,4 +346,4 @@ TEST(StepZero, ValueBranches) {
 }
 
 }  // namespace
-}  // namespace ddl::ref
+}  // namespace ddl::ref::whole_model
