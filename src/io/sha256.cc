@@ -1,78 +1,27 @@
 #include "io/sha256.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
+#include <openssl/evp.h>
+
+#include <array>
 
 #include "core/error.h"
 #include "io/byte_stream.h"
 
 namespace ddl {
-namespace {
 
-// The first 32 bits of the fractional parts of the cube roots of the first 64 primes (FIPS 180-4, 4.2.2).
-constexpr std::array<std::uint32_t, 64> kRound = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-}  // namespace
-
-void Sha256::block(const std::uint8_t* p) {
-  std::array<std::uint32_t, 64> w;
-  for (int i = 0; i < 16; ++i)
-    w[i] = std::uint32_t{p[4 * i]} << 24 | std::uint32_t{p[4 * i + 1]} << 16 |
-           std::uint32_t{p[4 * i + 2]} << 8 | p[4 * i + 3];
-  for (int i = 16; i < 64; ++i) {
-    const std::uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
-    const std::uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
-    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
-  }
-  auto [a, b, c, d, e, f, g, h] = state_;
-  for (int i = 0; i < 64; ++i) {
-    const std::uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
-    const std::uint32_t choice = (e & f) ^ (~e & g);
-    const std::uint32_t t1 = h + s1 + choice + kRound[i] + w[i];
-    const std::uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
-    const std::uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
-    h = g, g = f, f = e, e = d + t1;
-    d = c, c = b, b = a, a = t1 + s0 + majority;
-  }
-  const std::array<std::uint32_t, 8> add{a, b, c, d, e, f, g, h};
-  for (int i = 0; i < 8; ++i) state_[i] += add[i];
+Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+  DDL_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "libcrypto");
 }
 
 void Sha256::update(const void* data, std::size_t bytes) {
-  const auto* p = static_cast<const std::uint8_t*>(data);
-  total_bytes_ += bytes;
-  while (bytes > 0) {
-    if (pending_bytes_ == 0 && bytes >= 64) {
-      block(p);
-      p += 64, bytes -= 64;
-      continue;
-    }
-    const std::size_t take = std::min(bytes, 64 - pending_bytes_);
-    std::memcpy(pending_.data() + pending_bytes_, p, take);
-    p += take, bytes -= take, pending_bytes_ += take;
-    if (pending_bytes_ == 64) block(pending_.data()), pending_bytes_ = 0;
-  }
+  DDL_CHECK(EVP_DigestUpdate(context_.get(), data, bytes) == 1, "libcrypto");
 }
 
 std::string Sha256::hex() {
-  const std::uint64_t bits = total_bytes_ * 8;
-  const std::uint8_t one = 0x80, zero = 0;
-  update(&one, 1);
-  while (pending_bytes_ != 56) update(&zero, 1);
-  std::array<std::uint8_t, 8> length;
-  for (int i = 0; i < 8; ++i) length[i] = static_cast<std::uint8_t>(bits >> (56 - 8 * i));
-  update(length.data(), length.size());
+  std::array<unsigned char, 32> digest;
+  DDL_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1, "libcrypto");
   std::string text;
-  for (const std::uint32_t word : state_) text += fmt::format("{:08x}", word);
+  for (const unsigned char byte : digest) text += fmt::format("{:02x}", byte);
   return text;
 }
 
@@ -85,7 +34,7 @@ std::string sha256_hex(std::string_view text) {
 std::string sha256_file(const std::string& path) {
   Sha256 hash;
   ByteStream file(path, Compression::kNone);
-  std::string buffer(1 << 16, '\0');
+  std::string buffer(1 << 18, '\0');
   while (const std::size_t got = file.read(buffer.data(), buffer.size())) hash.update(buffer.data(), got);
   return hash.hex();
 }
