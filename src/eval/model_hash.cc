@@ -28,7 +28,8 @@ std::string hash_model_folder(const std::string& folder, const std::string& prec
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool weights = name.starts_with("model") && name.ends_with(".safetensors");
+    const bool weights =
+        (name.starts_with("model") || name == "average.safetensors") && name.ends_with(".safetensors");
     if (weights || name == "config.json" || (name == "tokenizer.json" && !other)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());

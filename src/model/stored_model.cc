@@ -10,9 +10,7 @@ namespace ddl {
 namespace {
 
 // A model is used without the optimizer's state, which is two thirds of a checkpoint.
-constexpr auto belongs_to_model = [](std::string_view file) {
-  return file != "optimizer.safetensors" && file != "average.safetensors";
-};
+constexpr auto belongs_to_model = [](std::string_view file) { return file != "optimizer.safetensors"; };
 
 }  // namespace
 

@@ -19,7 +19,8 @@ std::set<std::string> parse_weight_index(std::string_view text, const std::strin
   return names;
 }
 
-WeightFolder::WeightFolder(const std::string& folder) : source_(folder + "/model.safetensors") {
+WeightFolder::WeightFolder(const std::string& folder) : source_(folder + "/average.safetensors") {
+  if (!std::filesystem::exists(source_)) source_ = folder + "/model.safetensors";
   const std::string index = source_ + ".index.json";
   if (std::filesystem::exists(source_)) {
     files_.push_back(std::make_unique<SafetensorsFile>(source_));

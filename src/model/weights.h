@@ -1,5 +1,6 @@
 // A model's weights in a folder as people share them: model.safetensors, or several files and
-// model.safetensors.index.json that says which tensor is in which.
+// model.safetensors.index.json that says which tensor is in which. Where a checkpoint has the average of its
+// weights too (train.ema), the average: it is what the run's validation measured.
 #pragma once
 
 #include <map>

@@ -16,6 +16,7 @@
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "model/config_json.h"
+#include "model/stored_model.h"
 #include "small_run.h"
 #include "train/checkpoint.h"
 #include "train/run_folder.h"
@@ -105,6 +106,31 @@ TEST(Run, ResumeRepeatsTheUninterruptedRun) {
                 contents_of(parts + "/checkpoints/step-00000006/" + file));
     EXPECT_EQ(records(parts, "resume").size(), 1u);
   }
+}
+
+// What validation measured is what generate, eval and export use.
+TEST(Run, WhereThereIsAnAverageItIsTheModel) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), out = folder / "run";
+  run(small_request(data, out, {"train.steps=2", "train.ema=0.9"}));
+  const std::string checkpoint = out + "/checkpoints/step-00000002";
+  const StoredModel stored(out);
+  const auto model = make_model(stored.config(), {1, 1}, Model::Mode::kInfer, 0, Exec{});
+  stored.load(*model, Exec{});
+  const SafetensorsFile average(checkpoint + "/average.safetensors"), last(checkpoint + "/model.safetensors");
+  const Param& first = model->table().list().front();
+  const auto values_in = [&](const SafetensorsFile& file) {
+    std::vector<float> values(first.count);
+    file.read(first.name, first.shape, values.data());
+    return values;
+  };
+  const float* loaded = model->params().data() + first.offset;
+  EXPECT_TRUE(std::equal(loaded, loaded + first.count, values_in(average).begin()));
+  EXPECT_FALSE(std::equal(loaded, loaded + first.count, values_in(last).begin()));
+
+  std::ofstream(checkpoint + "/average.safetensors", std::ios::app) << "x";
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { StoredModel(checkpoint).config(); }), "average.safetensors"));
 }
 
 TEST(Run, ResumeRecordsWhatChangedAndRefusesWhatMayNot) {
