@@ -25,12 +25,12 @@ void add_train_command(Command app) {
   train.add_flag("--resume", args->request.resume, "Go on from the run's newest checkpoint");
   train.add_option("--preset", args->request.preset, "Sizes: tiny, mini, small or medium");
   train.add_flag("--json", args->json, "Print every record as a line of JSON");
-  train.add_flag("--options", args->list, "List every option of a configuration with its default, and end");
+  train.add_flag("--options", args->list,
+                 "List every option with its value here (0: from the data), and end");
   train.on_run([args] {
     if (args->list) {
-      RunConfig config;
-      if (!args->request.preset.empty()) config.model = preset(config.preset = args->request.preset);
-      std::fputs(config.options().help().c_str(), stdout);
+      const RunRequest& r = args->request;
+      std::fputs(load_run_config({r.preset, "", r.config_file, r.sets}).options().help().c_str(), stdout);
       return;
     }
     args->request.style = Console::style_for(args->json);

@@ -106,8 +106,7 @@ std::string CheckpointWriter::commit() {
 std::vector<CheckpointEntry> list_checkpoints(const std::string& parent) {
   std::vector<CheckpointEntry> found;
   for (const std::string& name : folders_in(parent))
-    if (const auto step = step_of(name); step && fs::exists(fmt::format("{}/{}/{}", parent, name, kManifest)))
-      found.push_back({*step, parent + "/" + name});
+    if (const auto step = step_of(name)) found.push_back({*step, parent + "/" + name});
   std::sort(found.begin(), found.end(),
             [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
   return found;

@@ -29,7 +29,8 @@ void TrainConfig::describe(Options& o) {
   o.add("train.eps", eps, "AdamW: guard of the division").range(1e-30, 1);
   o.add("train.weight_decay", weight_decay, "of matrices and the embedding only").range(0, 100);
   o.add("train.clip", clip, "largest global gradient norm; 0 means no limit").range(0, 1e30);
-  o.add("train.ema", ema, "decay of the weights' average, which is validated and used; 0: off").range(0, 0.9999999);
+  o.add("train.ema", ema, "decay of the weights' average, which is validated and used; 0: off")
+      .range(0, 0.9999999);
   o.add("data.folder", data_folder, "the dataset");
   o.add("data.order", data_order, "each window once per epoch, or random positions")
       .choices({"epoch", "random"});

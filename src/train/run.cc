@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "core/clock.h"
 #include "data/progress_line.h"
@@ -63,6 +64,26 @@ void check_same_tokens(const StoredModel& start, const Dataset& data) {
         model_folder, model->name(), data.folder(), dataset->name(), model_folder);
 }
 
+// The weights fit one architecture. Free is what says how far to look, how to compute, or where weights
+// start.
+void check_same_model(const StoredModel& start, ModelConfig asked) {
+  static const std::set<std::string> kFree = {"model.context",       "model.precision",
+                                              "model.recompute",     "model.beta_init",
+                                              "model.embedding_std", "model.hidden_std_factor"};
+  ModelConfig stored = start.config();
+  Options is, wanted;
+  stored.describe(is);
+  asked.describe(wanted);
+  std::string refused;
+  for (std::size_t i = 0; i < is.list().size(); ++i)
+    if (const auto& a = is.list()[i], &b = wanted.list()[i];
+        a.value() != b.value() && !kFree.contains(a.key()))
+      refused += fmt::format("\n  {}: {} in the model, {} asked for", a.key(), a.value(), b.value());
+  if (!refused.empty())
+    throw UserError("--from {}: a model cannot change its shape:{}\nLeave these out.", start.folder(),
+                    refused);
+}
+
 std::string clock_time() {
   const std::time_t time = std::time(nullptr);
   std::tm utc{};
@@ -90,6 +111,7 @@ class Run {
   void poll_saver();
   void save();
   bool save_due() const;
+  bool steps_left() const { return trainer_->progress().step < config_.train.steps; }
   void stop_on_non_finite();
 
   const RunRequest& request_;
@@ -126,6 +148,7 @@ void Run::load_config(const std::string& stored_toml) {
   data_.emplace(Dataset::open(config_.train.data_folder, ex_));
   if (start_) check_same_tokens(*start_, *data_);
   resolve_with_data(config_, *data_, ex_);
+  if (start_) check_same_model(*start_, config_.model);
   identity_ = run_identity(*data_);
   if (start_) identity_["started_from"] = fs::absolute(start_->folder()).lexically_normal().string();
 }
@@ -145,6 +168,10 @@ void Run::open() {
     if (began.contains("started_from")) identity_["started_from"] = began["started_from"];
     remove_unfinished_checkpoints(folder_->checkpoints());
     checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
+    if (!checkpoint_ && rejected_.empty() && began.contains("started_from"))
+      throw UserError(
+          "{}: began with the weights of {}, and no checkpoint is left; begin a new run --from there", out,
+          began["started_from"].get<std::string>());
     if (!checkpoint_ && !rejected_.empty())
       throw UserError(
           "{}: no checkpoint is whole:\n  {}\nPut back the files from a copy. Or give the run up: with {} "
@@ -180,7 +207,7 @@ void Run::open() {
     saved_step_ = 0;
   }
   if (!request_.resume) write_file_atomic(folder_->identity(), to_text(identity_));
-  write_file_atomic(folder_->config(), config_.to_toml());
+  if (steps_left() || !request_.resume) write_file_atomic(folder_->config(), config_.to_toml());
   if (request_.resume) folder_->rewind_metrics(trainer_->progress().step);
   metrics_ = std::make_unique<RecordWriter>(folder_->metrics());
   begin();
@@ -281,22 +308,37 @@ bool Run::save_due() const {
 }
 
 // A skipped update changes nothing, so the weights are those the last update left, and no batch since then
-// had a finite loss with them: going on from them would go wrong again. The step before that update was
-// finite.
+// had a finite loss with them: going on from them would go wrong again, from any checkpoint that has this
+// update, whichever session wrote it. Those with fewer updates had finite losses.
 void Run::stop_on_non_finite() {
   save();
   saver_->wait();
   poll_saver();
   const Progress& progress = trainer_->progress();
-  const Index last_update = progress.step - progress.skipped_in_a_row;
+  const Index updates = trainer_->optimizer().updates();
   std::optional<CheckpointEntry> before;
-  for (const CheckpointEntry& entry : list_checkpoints(folder_->checkpoints()))
-    if (entry.step < last_update) before = entry;
-  std::string where = "there is no checkpoint from before: begin again, with another --out";
-  if (before) {
-    const auto aside = set_aside_checkpoints(folder_->checkpoints(), last_update, "not-finite");
-    where = fmt::format("--resume goes on from {}, the newest from before; the state now is kept aside as {}",
-                        before->folder, aside.back());
+  Index first_ruined = progress.step;
+  for (const CheckpointEntry& entry : list_checkpoints(folder_->checkpoints())) {
+    Index made = 0;
+    try {
+      made = read_trainer_json(entry.folder).at("updates").get<Index>();
+    } catch (const std::exception&) {
+      continue;  // damaged: --resume says what is wrong with it
+    }
+    if (made >= updates) {
+      first_ruined = entry.step;
+      break;
+    }
+    before = entry;
+  }
+  std::string where = "no update was made: the weights the run began with give no finite loss";
+  if (updates > 0) {
+    const auto aside = set_aside_checkpoints(folder_->checkpoints(), first_ruined, "not-finite");
+    where =
+        fmt::format("{}; the state now is kept aside as {}",
+                    before ? fmt::format("--resume goes on from {}, the newest from before", before->folder)
+                           : "there is no checkpoint from before, so --resume begins again from step 0",
+                    aside.back());
   }
   Json record = make_record("stopped");
   record["step"] = progress.step;
@@ -320,14 +362,15 @@ RunOutcome Run::train() {
     validated_step_ = progress.step;
   };
   const auto new_best = [&] { return progress.best && progress.best->step == progress.step; };
-  if (progress.step >= c.steps) {
-    message("done", fmt::format("this run has done its {} steps; --set train.steps=N goes on", c.steps));
+  if (!steps_left()) {
+    message("done", fmt::format("nothing to do: this run is at step {} of {}; --set train.steps=N goes on",
+                                progress.step, c.steps));
     return {folder_->path(), progress.step, 0};
   }
   saved_at_ = now();
   const double start = now(), compute_before = trainer_->compute_seconds();
   const Index first = progress.step;
-  while (progress.step < c.steps && signals_.received() == 0) {
+  while (steps_left() && signals_.received() == 0) {
     const Json record = trainer_->step();
     if (progress.step % c.log_every == 0 || progress.step == c.steps || record.contains("skipped"))
       emit(record);
@@ -341,7 +384,7 @@ RunOutcome Run::train() {
   const double seconds = now() - start - trainer_->validation_seconds();
   const double overhead = 1 - (trainer_->compute_seconds() - compute_before) / seconds;
   // A signal during the last step comes too late to stop anything: the run is done.
-  const int signal = progress.step < c.steps ? signals_.received() : 0;
+  const int signal = steps_left() ? signals_.received() : 0;
   if (signal == 0) validate();
   save();
   saver_->wait();

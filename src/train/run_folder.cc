@@ -33,6 +33,8 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
   const bool resume = purpose == Purpose::kResume;
   if (resume && !fs::is_directory(path_))
     throw UserError("{}: there is no run to resume; without --resume a new one is started", path_);
+  if (resume && !fs::exists(config()))
+    throw UserError("{}: there is no run to resume (no config.toml)", path_);
   if (!resume) refuse_a_folder_of_others(path_);
   make_folders(path_);
   const std::string lock_path = path_ + "/.lock";
@@ -43,8 +45,6 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0)
       throw UserError("{}: another process is training here; wait for it, stop it, or use another --out",
                       path_);
-    if (resume && !fs::exists(config()))
-      throw UserError("{}: there is no run to resume (no config.toml)", path_);
     if (!resume && fs::exists(config()))
       throw UserError("{}: a run is here already; --resume goes on with it, another --out starts a new one",
                       path_);

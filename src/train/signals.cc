@@ -4,17 +4,19 @@
 
 #include <cerrno>
 #include <csignal>
+#include <iterator>
 #include <string_view>
 
 namespace ddl {
 namespace {
 
 volatile std::sig_atomic_t received_signal = 0;
-struct sigaction old_interrupt, old_terminate;
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};  // SIGHUP: the terminal was closed
+struct sigaction old_actions[std::size(kSignals)];
 
 // A step can take minutes, and a program that says nothing seems to hang. On a terminal it begins with a new
 // line: the cursor stands behind the live one.
-constexpr std::string_view kNotice = "\nfinishing this step, then saving; Ctrl-C again stops at once\n";
+constexpr std::string_view kNotice = "\nfinishing this step, then saving; a second Ctrl-C stops at once\n";
 std::string_view notice;
 
 extern "C" void on_stop_signal(int number) {
@@ -33,13 +35,15 @@ StopSignals::StopSignals() {
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;  // writes under way go on
-  ::sigaction(SIGINT, &action, &old_interrupt);
-  ::sigaction(SIGTERM, &action, &old_terminate);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    ::sigaction(kSignals[i], &action, &old_actions[i]);
+    const bool nohup = kSignals[i] == SIGHUP && old_actions[i].sa_handler == SIG_IGN;
+    if (nohup) ::sigaction(SIGHUP, &old_actions[i], nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
-  ::sigaction(SIGINT, &old_interrupt, nullptr);
-  ::sigaction(SIGTERM, &old_terminate, nullptr);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &old_actions[i], nullptr);
 }
 
 int StopSignals::received() const { return received_signal; }

@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM while training: the first asks for a stop, and says so on standard error; the second
+// Ctrl-C, SIGTERM and a closed terminal while training: the first asks for a stop, and says so on standard error; the second
 // ends the program at once (nothing already saved is lost, because a checkpoint exists whole or not at all).
 #pragma once
 
@@ -6,12 +6,12 @@ namespace ddl {
 
 class StopSignals {
  public:
-  StopSignals();   // takes over SIGINT and SIGTERM
+  StopSignals();   // takes over SIGINT, SIGTERM and, unless under nohup, SIGHUP
   ~StopSignals();  // gives them back
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  int received() const;  // 0, SIGINT or SIGTERM
+  int received() const;  // 0, or the number of the first
 };
 
 }  // namespace ddl

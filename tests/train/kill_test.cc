@@ -61,7 +61,8 @@ TEST(Kill, AnyMomentThenResumeRepeatsTheUninterruptedRun) {
 
 // The first signal finishes the step and saves; the run is then resumed where it stopped.
 TEST(Kill, InterruptSavesAndSaysSo) {
-  for (const int number : {SIGINT, SIGTERM}) {
+  std::signal(SIGHUP, SIG_DFL);  // the tests may run under nohup, which the program respects
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     const TestFolder folder;
     const std::string data = make_data(folder), out = folder / "run";
     Program program(arguments(data, out, false, {"train.steps=1000000", "checkpoint.every_minutes=0"}));
@@ -108,7 +109,7 @@ TEST(Kill, SecondInterruptStopsAtOnceAndLosesNothingSaved) {
   ::close(output);
   while (program.running() && records(out, "resume").empty()) std::this_thread::sleep_for(1ms);
   program.signal(SIGINT);
-  while (program.running() && !contains(contents_of(printed), "Ctrl-C again stops at once"))
+  while (program.running() && !contains(contents_of(printed), "a second Ctrl-C stops at once"))
     std::this_thread::sleep_for(1ms);
   EXPECT_TRUE(program.running());  // the first signal waits for the step, and says so while it waits
   program.signal(SIGINT);
