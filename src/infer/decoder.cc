@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "core/profiler.h"
+#include "infer/blocks.h"
 #include "kernels/attention.h"
 #include "kernels/attention_decode.h"
-#include "kernels/embedding.h"
 #include "kernels/gemv.h"
-#include "kernels/rope_qknorm.h"
-#include "kernels/swiglu.h"
-#include "model/layout.h"
-#include "model/residual/residual.h"
 
 namespace ddl {
 namespace {
@@ -31,29 +26,17 @@ class TransformerDecoder final : public Decoder {
         chunk_(std::min(std::max(shape.chunk, shape.slots), shape.slots * context_)),
         threads_(ex.threads),
         C_(config_.width),
-        F_(config_.mlp_width()),
         H_(config_.heads),
         K_(config_.head_size()),
         V_(config_.vocab),
         head_rows_(std::clamp<Index>(static_cast<Index>(kLogitsBytes / sizeof(float)) / V_, 1, chunk_)),
-        residual_(make_residual<T>(config_, {1, chunk_})),
-        params_(model.params().data()),
+        blocks_(model, chunk_, context_, linear_decode<T, T>),
         length_(static_cast<std::size_t>(slots_), 0) {
-    ParamTable table;
-    layout_ = add_transformer_params(table, config_);
-    residual_->add_params(table);
-    DDL_CHECK(table.floats() == model.table().floats(), "{} and {} floats of parameters", table.floats(),
-              model.table().floats());
-    if constexpr (std::is_same_v<T, bf16>)
-      params_T_ = model.bf16_copy();
-    else
-      params_T_ = params_;
     Arena measured = Arena::measuring();
     plan(measured);
     arena_ = Arena::owning(measured.used_bytes());
     plan(arena_);
-    residual_->bind(params_, params_T_, nullptr);
-    fill_rope_table(rope_TK_, context_, K_);
+    blocks_.bind();
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -84,7 +67,7 @@ class TransformerDecoder final : public Decoder {
       for (T* cache : {keys_, values_})
         std::memcpy(row(cache, layer, to_slot, 0), row(cache, layer, from_slot, 0),
                     static_cast<std::size_t>(length_[from_slot] * C_) * sizeof(T));
-    residual_->decode_copy(to_slot, from_slot);
+    blocks_.residual->decode_copy(to_slot, from_slot);
     length_[to_slot] = length_[from_slot];
   }
 
@@ -94,36 +77,22 @@ class TransformerDecoder final : public Decoder {
     Index row, append, token;
   };
 
-  const T* w(Index offset) const { return params_T_ + offset; }
   T* row(T* cache, Index layer, Index slot, Index position) const {
     return cache + ((layer * slots_ + slot) * context_ + position) * C_;
   }
 
   void plan(Arena& arena) {
-    const Index N = chunk_;
     keys_ = arena.take<T>("keys and values", config_.layers * slots_ * context_ * C_);
     values_ = arena.take<T>("keys and values", config_.layers * slots_ * context_ * C_);
-    rope_TK_ = arena.take<float>("rotary table", context_ * K_);
-    token_N_ = arena.take<std::int32_t>("tokens", N);
-    position_N_ = arena.take<std::int32_t>("tokens", N);
-    x_NC_ = arena.take<float>("activations", N * C_);
-    context_NC_ = arena.take<T>("activations", N * C_);
-    h_NC_ = arena.take<T>("activations", N * C_);
-    qkv_N3C_ = arena.take<T>("activations", N * 3 * C_);
-    q_NC_ = arena.take<T>("activations", N * C_);
-    o_NC_ = arena.take<T>("activations", N * C_);
-    gate_up_N2F_ = arena.take<T>("activations", N * 2 * F_);
-    hidden_NF_ = arena.take<T>("activations", N * F_);
-    rstd_N2H_ = arena.take<float>("activations", N * 2 * H_);
-    lse_NH_ = arena.take<float>("activations", N * H_);
+    lse_NH_ = arena.take<float>("activations", chunk_ * H_);
     wanted_RC_ = arena.take<T>("logits", head_rows_ * C_);
     logits_RV_ = arena.take<float>("logits", head_rows_ * V_);
     last_logits_SV_ = arena.take<float>("logits", slots_ * V_);
-    extend_scratch_ = arena.take<std::byte>("attention blocks",
-                                            static_cast<Index>(attention_scratch_bytes(N, K_, threads_)));
+    extend_scratch_ = arena.take<std::byte>(
+        "attention blocks", static_cast<Index>(attention_scratch_bytes(chunk_, K_, threads_)));
     decode_scratch_ = arena.take<float>(
-        "attention blocks", attention_decode_scratch(std::min(N, kQueriesAtOnce), context_, H_, K_));
-    residual_->plan_decode(arena, slots_);
+        "attention blocks", attention_decode_scratch(std::min(chunk_, kQueriesAtOnce), context_, H_, K_));
+    blocks_.plan(arena, slots_);
   }
 
   void check(std::span<const Append> appends) const {
@@ -160,8 +129,8 @@ class TransformerDecoder final : public Decoder {
         const Index count = std::min(total - done, chunk_ - used), start = length_[a.slot];
         spans_.push_back({a.slot, start, count});
         for (Index j = 0; j < count; ++j) {
-          token_N_[used + j] = a.tokens[done + j];
-          position_N_[used + j] = static_cast<std::int32_t>(start + j);
+          blocks_.token_N[used + j] = a.tokens[done + j];
+          blocks_.position_N[used + j] = static_cast<std::int32_t>(start + j);
           if (every_token || done + j + 1 == total) wanted_.push_back({used + j, i, done + j});
         }
         length_[a.slot] += count, used += count, done += count;
@@ -172,64 +141,41 @@ class TransformerDecoder final : public Decoder {
   }
 
   void pass(Index N, Visit visit, const Exec& ex) {
-    embedding_fwd<float, float>(x_NC_, params_ + layout_.wte, token_N_, N, V_, C_, ex);
-    residual_->decode_open(context_NC_, x_NC_, spans_, ex);
-    for (Index s = 0; s < config_.sublayers(); ++s) {
-      if (s % 2 == 0)
-        attention(s / 2, N, ex);
-      else
-        mlp(s / 2, N, ex);
-      const ProfileScope scope("residual", ex);
-      residual_->decode_advance(s, context_NC_, h_NC_, spans_, ex);
-    }
+    blocks_.forward(
+        N, spans_, [&](Index layer) { attention(layer, ex); }, ex);
     head(visit, ex);
   }
 
-  void linear(T* y, const T* x, Index weight, Index N, Index out, Index in, const Exec& ex) {
-    const ProfileScope scope("linear", ex);
-    linear_decode<T, T>(y, x, w(weight), N, out, in, ex);
-  }
-
-  void attention(Index layer, Index N, const Exec& ex) {
-    const TransformerLayout::Layer& p = layout_.layers[layer];
-    linear(qkv_N3C_, context_NC_, p.qkv, N, 3 * C_, C_, ex);
-    {
-      const ProfileScope scope("attention", ex);
-      Index n = 0;
-      for (const DecodeSpan& span : spans_) {
-        store(layer, span, n, ex);
-        n += span.count;
-      }
-      n = 0;
-      queries_.clear();
-      for (const DecodeSpan& span : spans_) {
-        if (span.count > kShortSpan)
-          attention_extend<T>({o_NC_ + n * C_, C_}, lse_NH_, extend_scratch_, {q_NC_ + n * C_, C_},
-                              {row(keys_, layer, span.slot, 0), C_}, {row(values_, layer, span.slot, 0), C_},
-                              span.position, span.count, H_, K_, ex);
-        else
-          for (Index i = 0; i < span.count; ++i) {
-            queries_.push_back({o_NC_ + (n + i) * C_, q_NC_ + (n + i) * C_, row(keys_, layer, span.slot, 0),
-                                row(values_, layer, span.slot, 0), C_, span.position + i + 1});
-            if (std::ssize(queries_) == kQueriesAtOnce) answer_queries(ex);
-          }
-        n += span.count;
-      }
-      answer_queries(ex);
+  void attention(Index layer, const Exec& ex) {
+    Index n = 0;
+    for (const DecodeSpan& span : spans_) {
+      store(layer, span, n, ex);
+      n += span.count;
     }
-    linear(h_NC_, o_NC_, p.attn_out, N, C_, C_, ex);
+    n = 0;
+    queries_.clear();
+    for (const DecodeSpan& span : spans_) {
+      T *o = blocks_.o_NC + n * C_, *q = blocks_.q_NC + n * C_;
+      const T *keys = row(keys_, layer, span.slot, 0), *values = row(values_, layer, span.slot, 0);
+      if (span.count > kShortSpan)
+        attention_extend<T>({o, C_}, lse_NH_, extend_scratch_, {q, C_}, {keys, C_}, {values, C_},
+                            span.position, span.count, H_, K_, ex);
+      else
+        for (Index i = 0; i < span.count; ++i) {
+          queries_.push_back({o + i * C_, q + i * C_, keys, values, C_, span.position + i + 1});
+          if (std::ssize(queries_) == kQueriesAtOnce) answer_queries(ex);
+        }
+      n += span.count;
+    }
+    answer_queries(ex);
   }
 
-  // Rotates and normalises a span's queries and keys; its keys and values enter the cache.
+  // A span's keys and values enter the cache.
   void store(Index layer, const DecodeSpan& span, Index n, const Exec& ex) {
-    const TransformerLayout::Layer& p = layout_.layers[layer];
-    const T* qkv = qkv_N3C_ + n * 3 * C_;
-    rope_qknorm_fwd<T>(q_NC_ + n * C_, row(keys_, layer, span.slot, span.position), rstd_N2H_, qkv,
-                       params_ + p.q_norm, params_ + p.k_norm, rope_TK_, position_N_ + n, span.count,
-                       context_, H_, K_, ex);
+    blocks_.rotate(row(keys_, layer, span.slot, span.position), layer, n, span.count, ex);
     for (Index i = 0; i < span.count; ++i)
-      std::memcpy(row(values_, layer, span.slot, span.position + i), qkv + i * 3 * C_ + 2 * C_,
-                  static_cast<std::size_t>(C_) * sizeof(T));
+      std::memcpy(row(values_, layer, span.slot, span.position + i),
+                  blocks_.qkv_N3C + (n + i) * 3 * C_ + 2 * C_, static_cast<std::size_t>(C_) * sizeof(T));
   }
 
   void answer_queries(const Exec& ex) {
@@ -237,23 +183,17 @@ class TransformerDecoder final : public Decoder {
     queries_.clear();
   }
 
-  void mlp(Index layer, Index N, const Exec& ex) {
-    const TransformerLayout::Layer& p = layout_.layers[layer];
-    linear(gate_up_N2F_, context_NC_, p.mlp_in, N, 2 * F_, C_, ex);
-    swiglu_fwd<T>(hidden_NF_, gate_up_N2F_, N, F_, ex);
-    linear(h_NC_, hidden_NF_, p.mlp_out, N, C_, F_, ex);
-  }
-
   void head(Visit visit, const Exec& ex) {
     const float scale = config_.logit_scale();
     for (Index begin = 0; begin < std::ssize(wanted_); begin += head_rows_) {
       const Index rows = std::min(head_rows_, std::ssize(wanted_) - begin);
       for (Index r = 0; r < rows; ++r)
-        std::memcpy(wanted_RC_ + r * C_, context_NC_ + wanted_[begin + r].row * C_,
+        std::memcpy(wanted_RC_ + r * C_, blocks_.context_NC + wanted_[begin + r].row * C_,
                     static_cast<std::size_t>(C_) * sizeof(T));
       {
         const ProfileScope scope("head", ex);
-        linear_decode<T, float>(logits_RV_, wanted_RC_, w(layout_.wte), rows, V_, C_, ex);
+        linear_decode<T, float>(logits_RV_, wanted_RC_, blocks_.weights(blocks_.layout.wte), rows, V_, C_,
+                                ex);
       }
       for (Index r = 0; r < rows; ++r) {
         float* logits = logits_RV_ + r * V_;
@@ -267,11 +207,8 @@ class TransformerDecoder final : public Decoder {
   const ModelConfig config_;
   const Index slots_, context_, chunk_;
   const int threads_;  // attention's scratch is planned for these
-  const Index C_, F_, H_, K_, V_, head_rows_;
-  std::unique_ptr<Residual<T>> residual_;
-  TransformerLayout layout_;
-  const float* params_;
-  const T* params_T_ = nullptr;
+  const Index C_, H_, K_, V_, head_rows_;
+  Blocks<T> blocks_;
 
   std::vector<Index> length_;  // by slot
   std::vector<DecodeSpan> spans_;
@@ -280,12 +217,8 @@ class TransformerDecoder final : public Decoder {
 
   Arena arena_ = Arena::measuring();
   T *keys_ = nullptr, *values_ = nullptr;  // [layers][slots][context][C]
-  float* rope_TK_ = nullptr;
-  std::int32_t *token_N_ = nullptr, *position_N_ = nullptr;
-  float* x_NC_ = nullptr;
-  T *context_NC_ = nullptr, *h_NC_ = nullptr, *qkv_N3C_ = nullptr, *q_NC_ = nullptr, *o_NC_ = nullptr;
-  T *gate_up_N2F_ = nullptr, *hidden_NF_ = nullptr, *wanted_RC_ = nullptr;
-  float *rstd_N2H_ = nullptr, *lse_NH_ = nullptr, *logits_RV_ = nullptr, *last_logits_SV_ = nullptr;
+  T* wanted_RC_ = nullptr;
+  float *lse_NH_ = nullptr, *logits_RV_ = nullptr, *last_logits_SV_ = nullptr;
   std::byte* extend_scratch_ = nullptr;
   float* decode_scratch_ = nullptr;
 };

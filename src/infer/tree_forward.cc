@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "core/profiler.h"
+#include "infer/blocks.h"
 #include "kernels/attention_paths.h"
-#include "kernels/embedding.h"
 #include "kernels/gemm.h"
-#include "kernels/rope_qknorm.h"
-#include "kernels/swiglu.h"
-#include "model/layout.h"
-#include "model/residual/residual.h"
 
 namespace ddl {
 
@@ -31,27 +26,15 @@ class TransformerTree final : public TreeForward {
         depths_(shape.depths),
         threads_(ex.threads),
         C_(config_.width),
-        F_(config_.mlp_width()),
         H_(config_.heads),
         K_(config_.head_size()),
         V_(config_.vocab),
-        residual_(make_residual<T>(config_, {1, N_})),
-        params_(model.params().data()) {
-    ParamTable table;
-    layout_ = add_transformer_params(table, config_);
-    residual_->add_params(table);
-    DDL_CHECK(table.floats() == model.table().floats(), "{} and {} floats of parameters", table.floats(),
-              model.table().floats());
-    if constexpr (std::is_same_v<T, bf16>)
-      params_T_ = model.bf16_copy();
-    else
-      params_T_ = params_;
+        blocks_(model, N_, config_.context, linear_blocks<T, T>) {
     Arena measured = Arena::measuring();
     plan(measured);
     arena_ = Arena::owning(measured.used_bytes());
     plan(arena_);
-    residual_->bind(params_, params_T_, nullptr);
-    fill_rope_table(rope_TK_, config_.context, K_);
+    blocks_.bind();
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -96,7 +79,6 @@ class TransformerTree final : public TreeForward {
     Index row, run, token;
   };
 
-  const T* w(Index offset) const { return params_T_ + offset; }
   T* kept_row(T* rows, Index layer, Index position) const {
     return rows + (layer * config_.context + position) * C_;
   }
@@ -105,24 +87,12 @@ class TransformerTree final : public TreeForward {
     const Index context = config_.context;
     kept_keys_ = arena.take<T>("keys and values of a path", config_.layers * context * C_);
     kept_values_ = arena.take<T>("keys and values of a path", config_.layers * context * C_);
-    rope_TK_ = arena.take<float>("rotary table", context * K_);
-    token_N_ = arena.take<std::int32_t>("tokens", N_);
-    position_N_ = arena.take<std::int32_t>("tokens", N_);
-    x_NC_ = arena.take<float>("activations", N_ * C_);
-    context_NC_ = arena.take<T>("activations", N_ * C_);
-    h_NC_ = arena.take<T>("activations", N_ * C_);
-    qkv_N3C_ = arena.take<T>("activations", N_ * 3 * C_);
-    q_NC_ = arena.take<T>("activations", N_ * C_);
     k_NC_ = arena.take<T>("activations", N_ * C_);
-    o_NC_ = arena.take<T>("activations", N_ * C_);
-    gate_up_N2F_ = arena.take<T>("activations", N_ * 2 * F_);
-    hidden_NF_ = arena.take<T>("activations", N_ * F_);
-    rstd_N2H_ = arena.take<float>("activations", N_ * 2 * H_);
     attention_scratch_ =
         arena.take<float>("attention scores", attention_paths_scratch(context, K_, threads_));
     wanted_RC_ = arena.take<T>("logits", kBlockRows * C_);
     logits_RV_ = arena.take<float>("logits", kBlockRows * V_);
-    residual_->plan_decode(arena, depths_);
+    blocks_.plan(arena, depths_);
   }
 
   void check(std::span<const TreeRun> runs) const {
@@ -162,29 +132,18 @@ class TransformerTree final : public TreeForward {
       queries_.push_back({used_ + begin, queries, first, std::ssize(keys_) - first});
     }
     for (Index i = 0; i < count; ++i) {
-      token_N_[used_ + i] = run.tokens[done + i];
-      position_N_[used_ + i] = static_cast<std::int32_t>(position + i);
+      blocks_.token_N[used_ + i] = run.tokens[done + i];
+      blocks_.position_N[used_ + i] = static_cast<std::int32_t>(position + i);
       if (done + i >= run.first_wanted) wanted_.push_back({used_ + i, r, done + i});
     }
     used_ += count;
   }
 
   void pass(Visit visit, const Exec& ex) {
-    embedding_fwd<float, float>(x_NC_, params_ + layout_.wte, token_N_, used_, V_, C_, ex);
-    {
-      const ProfileScope scope("residual", ex);
-      residual_->decode_open(context_NC_, x_NC_, spans_, ex);
-    }
-    for (Index s = 0; s < config_.sublayers(); ++s) {
-      if (s % 2 == 0)
-        attention(s / 2, ex);
-      else
-        mlp(s / 2, ex);
-      const ProfileScope scope("residual", ex);
-      residual_->decode_advance(s, context_NC_, h_NC_, spans_, ex);
-    }
+    blocks_.forward(
+        used_, spans_, [&](Index layer) { attention(layer, ex); }, ex);
     for (const Wanted& wanted : wanted_) {
-      std::memcpy(wanted_RC_ + std::ssize(pending_) * C_, context_NC_ + wanted.row * C_,
+      std::memcpy(wanted_RC_ + std::ssize(pending_) * C_, blocks_.context_NC + wanted.row * C_,
                   static_cast<std::size_t>(C_) * sizeof(T));
       pending_.push_back(wanted);
       if (std::ssize(pending_) == kBlockRows) head(visit, ex);
@@ -198,34 +157,22 @@ class TransformerTree final : public TreeForward {
     path_.clear(), spans_.clear(), keys_.clear(), queries_.clear(), wanted_.clear();
   }
 
-  void linear(T* y, const T* x, Index weight, Index out, Index in, const Exec& ex) {
-    const ProfileScope scope("linear", ex);
-    linear_blocks<T, T>(y, x, w(weight), used_, out, in, ex);
-  }
-
   void attention(Index layer, const Exec& ex) {
-    const TransformerLayout::Layer& p = layout_.layers[layer];
-    linear(qkv_N3C_, context_NC_, p.qkv, 3 * C_, C_, ex);
-    {
-      const ProfileScope scope("attention", ex);
-      rope_qknorm_fwd<T>(q_NC_, k_NC_, rstd_N2H_, qkv_N3C_, params_ + p.q_norm, params_ + p.k_norm, rope_TK_,
-                         position_N_, used_, config_.context, H_, K_, ex);
-      key_rows_.clear(), path_queries_.clear();
-      for (const Keys& keys : keys_)
-        if (keys.kept)
-          key_rows_.push_back(
-              {kept_row(kept_keys_, layer, 0), kept_row(kept_values_, layer, 0), C_, C_, keys.count});
-        else
-          key_rows_.push_back(
-              {k_NC_ + keys.begin * C_, qkv_N3C_ + keys.begin * 3 * C_ + 2 * C_, C_, 3 * C_, keys.count});
-      for (const Queries& q : queries_)
-        path_queries_.push_back({o_NC_ + q.row * C_, q_NC_ + q.row * C_, C_, q.count,
-                                 std::span(key_rows_).subspan(static_cast<std::size_t>(q.first_keys),
-                                                              static_cast<std::size_t>(q.keys))});
-      attention_paths<T>(attention_scratch_, path_queries_, config_.context, H_, K_, ex);
-      keep_path(layer);
-    }
-    linear(h_NC_, o_NC_, p.attn_out, C_, C_, ex);
+    blocks_.rotate(k_NC_, layer, 0, used_, ex);
+    key_rows_.clear(), path_queries_.clear();
+    for (const Keys& keys : keys_)
+      if (keys.kept)
+        key_rows_.push_back(
+            {kept_row(kept_keys_, layer, 0), kept_row(kept_values_, layer, 0), C_, C_, keys.count});
+      else
+        key_rows_.push_back({k_NC_ + keys.begin * C_, blocks_.qkv_N3C + keys.begin * 3 * C_ + 2 * C_, C_,
+                             3 * C_, keys.count});
+    for (const Queries& q : queries_)
+      path_queries_.push_back({blocks_.o_NC + q.row * C_, blocks_.q_NC + q.row * C_, C_, q.count,
+                               std::span(key_rows_).subspan(static_cast<std::size_t>(q.first_keys),
+                                                            static_cast<std::size_t>(q.keys))});
+    attention_paths<T>(attention_scratch_, path_queries_, config_.context, H_, K_, ex);
+    keep_path(layer);
   }
 
   // The path to this pass's last token, for the next pass.
@@ -235,19 +182,9 @@ class TransformerTree final : public TreeForward {
       for (Index i = 0; i < piece.count; ++i) {
         const Index row = piece.row + i;
         std::memcpy(kept_row(kept_keys_, layer, piece.position + i), k_NC_ + row * C_, bytes);
-        std::memcpy(kept_row(kept_values_, layer, piece.position + i), qkv_N3C_ + row * 3 * C_ + 2 * C_,
-                    bytes);
+        std::memcpy(kept_row(kept_values_, layer, piece.position + i),
+                    blocks_.qkv_N3C + row * 3 * C_ + 2 * C_, bytes);
       }
-  }
-
-  void mlp(Index layer, const Exec& ex) {
-    const TransformerLayout::Layer& p = layout_.layers[layer];
-    linear(gate_up_N2F_, context_NC_, p.mlp_in, 2 * F_, C_, ex);
-    {
-      const ProfileScope scope("swiglu", ex);
-      swiglu_fwd<T>(hidden_NF_, gate_up_N2F_, used_, F_, ex);
-    }
-    linear(h_NC_, hidden_NF_, p.mlp_out, C_, F_, ex);
   }
 
   // The rows that have gathered, of one pass or several.
@@ -258,7 +195,7 @@ class TransformerTree final : public TreeForward {
     next.scale = config_.logit_scale();
     {
       const ProfileScope scope("head", ex);
-      linear_blocks<T, float>(logits_RV_, wanted_RC_, w(layout_.wte), rows, V_, C_, ex);
+      linear_blocks<T, float>(logits_RV_, wanted_RC_, blocks_.weights(blocks_.layout.wte), rows, V_, C_, ex);
     }
     SoftmaxStats stats[kBlockRows];
     {
@@ -276,11 +213,8 @@ class TransformerTree final : public TreeForward {
   const ModelConfig config_;
   const Index N_, depths_;
   const int threads_;  // attention's scratch is planned for these
-  const Index C_, F_, H_, K_, V_;
-  std::unique_ptr<Residual<T>> residual_;
-  TransformerLayout layout_;
-  const float* params_;
-  const T* params_T_ = nullptr;
+  const Index C_, H_, K_, V_;
+  Blocks<T> blocks_;
 
   Index used_ = 0;  // tokens of this pass so far
   Index kept_ = 0;  // tokens of the path that earlier passes left and this one has not left yet
@@ -294,13 +228,8 @@ class TransformerTree final : public TreeForward {
 
   Arena arena_ = Arena::measuring();
   T *kept_keys_ = nullptr, *kept_values_ = nullptr;  // [layers][context][C]
-  float* rope_TK_ = nullptr;
-  std::int32_t *token_N_ = nullptr, *position_N_ = nullptr;
-  float* x_NC_ = nullptr;
-  T *context_NC_ = nullptr, *h_NC_ = nullptr, *qkv_N3C_ = nullptr, *q_NC_ = nullptr, *k_NC_ = nullptr,
-    *o_NC_ = nullptr;
-  T *gate_up_N2F_ = nullptr, *hidden_NF_ = nullptr, *wanted_RC_ = nullptr;
-  float *rstd_N2H_ = nullptr, *logits_RV_ = nullptr, *attention_scratch_ = nullptr;
+  T *k_NC_ = nullptr, *wanted_RC_ = nullptr;
+  float *logits_RV_ = nullptr, *attention_scratch_ = nullptr;
 };
 
 }  // namespace
