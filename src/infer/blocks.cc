@@ -87,9 +87,9 @@ void Blocks<T>::forward(Index N, DecodeSpans spans, FunctionRef<void(Index)> att
 }
 
 template <class T>
-void Blocks<T>::rotate(T* k_NC, Index layer, Index begin, Index n, const Exec& ex) {
+void Blocks<T>::rotate(T* k_nC, Index layer, Index begin, Index n, const Exec& ex) {
   const TransformerLayout::Layer& p = layout.layers[layer];
-  rope_qknorm_fwd<T>(q_NC + begin * C, k_NC, rstd_N2H, qkv_N3C + begin * 3 * C, params + p.q_norm,
+  rope_qknorm_fwd<T>(q_NC + begin * C, k_nC, rstd_N2H, qkv_N3C + begin * 3 * C, params + p.q_norm,
                      params + p.k_norm, rope_TK, position_N + begin, n, context, H, K, ex);
 }
 

@@ -22,8 +22,9 @@ struct Blocks {
 
   // context_NC of the tokens in token_N at the positions in position_N. attend(layer) makes o_NC of qkv_N3C.
   void forward(Index N, DecodeSpans spans, FunctionRef<void(Index layer)> attend, const Exec& ex);
-  // Queries and keys of n tokens from row `begin` on, normalised and rotated.
-  void rotate(T* k_NC, Index layer, Index begin, Index n, const Exec& ex);
+  // Of n tokens from row `begin` on, queries (in q_NC, at the same rows) and keys (in k_nC), normalised and
+  // rotated.
+  void rotate(T* k_nC, Index layer, Index begin, Index n, const Exec& ex);
 
   const T* weights(Index offset) const { return params_T + offset; }
 

@@ -103,12 +103,18 @@ std::string CheckpointWriter::commit() {
   return target;
 }
 
-std::vector<CheckpointEntry> list_checkpoints(const std::string& parent) {
+std::vector<CheckpointEntry> list_checkpoint_folders(const std::string& parent) {
   std::vector<CheckpointEntry> found;
   for (const std::string& name : folders_in(parent))
     if (const auto step = step_of(name)) found.push_back({*step, parent + "/" + name});
   std::sort(found.begin(), found.end(),
             [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
+  return found;
+}
+
+std::vector<CheckpointEntry> list_checkpoints(const std::string& parent) {
+  auto found = list_checkpoint_folders(parent);
+  std::erase_if(found, [](const auto& entry) { return !fs::exists(entry.folder + "/" + kManifest); });
   return found;
 }
 
@@ -142,7 +148,7 @@ void verify_checkpoint(const std::string& folder, FileChoice hashed) {
 std::optional<CheckpointEntry> latest_valid_checkpoint(const std::string& parent,
                                                        std::vector<std::string>* rejected,
                                                        FileChoice hashed) {
-  const auto entries = list_checkpoints(parent);
+  const auto entries = list_checkpoint_folders(parent);
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     try {
       verify_checkpoint(entry->folder, hashed);

@@ -49,7 +49,9 @@ struct CheckpointEntry {
 
 std::string checkpoint_name(Index step);  // "step-00000042"
 
-// Folders with the name of a checkpoint, oldest first; their files are not read.
+// Folders with the name of a checkpoint, oldest first, and of these the ones with a manifest; their files are
+// not read.
+std::vector<CheckpointEntry> list_checkpoint_folders(const std::string& parent);
 std::vector<CheckpointEntry> list_checkpoints(const std::string& parent);
 
 // Throws UserError naming the file that is missing, has another size or another hash. A reader that needs

@@ -8,18 +8,26 @@
 #include "io/byte_stream.h"
 
 namespace ddl {
+namespace {
+
+void require(bool done) {
+  if (!done)
+    throw UserError("libcrypto cannot compute a SHA-256: see whether OpenSSL's configuration is whole");
+}
+
+}  // namespace
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-  DDL_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "libcrypto");
+  require(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
 }
 
 void Sha256::update(const void* data, std::size_t bytes) {
-  DDL_CHECK(EVP_DigestUpdate(context_.get(), data, bytes) == 1, "libcrypto");
+  require(EVP_DigestUpdate(context_.get(), data, bytes) == 1);
 }
 
 std::string Sha256::hex() {
   std::array<unsigned char, 32> digest;
-  DDL_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1, "libcrypto");
+  require(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1);
   std::string text;
   for (const unsigned char byte : digest) text += fmt::format("{:02x}", byte);
   return text;

@@ -199,7 +199,7 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
 std::vector<std::string> set_aside_checkpoints(const std::string& parent, Index first,
                                                const std::string& why) {
   std::vector<std::string> folders;
-  for (const CheckpointEntry& entry : list_checkpoints(parent)) {
+  for (const CheckpointEntry& entry : list_checkpoint_folders(parent)) {
     if (entry.step < first) continue;
     std::string aside = fmt::format("{}.{}", entry.folder, why);
     for (int i = 2; std::filesystem::exists(aside); ++i)

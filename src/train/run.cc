@@ -71,6 +71,7 @@ void check_same_model(const StoredModel& start, ModelConfig asked) {
                                               "model.recompute",     "model.beta_init",
                                               "model.embedding_std", "model.hidden_std_factor"};
   ModelConfig stored = start.config();
+  stored.mlp = stored.mlp_width(), asked.mlp = asked.mlp_width();
   Options is, wanted;
   stored.describe(is);
   asked.describe(wanted);
@@ -168,15 +169,18 @@ void Run::open() {
     if (began.contains("started_from")) identity_["started_from"] = began["started_from"];
     remove_unfinished_checkpoints(folder_->checkpoints());
     checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
-    if (!checkpoint_ && rejected_.empty() && began.contains("started_from"))
+    const bool from_a_model = began.contains("started_from");
+    if (!checkpoint_ && !rejected_.empty())
+      throw UserError(
+          "{}: no checkpoint is whole:\n  {}\nPut back the files from a copy. Or give the run up: {}", out,
+          fmt::join(rejected_, "\n  "),
+          from_a_model
+              ? "begin a new one, --from the model it began with"
+              : fmt::format("with {} removed, --resume begins again from step 0", folder_->checkpoints()));
+    if (!checkpoint_ && from_a_model)
       throw UserError(
           "{}: began with the weights of {}, and no checkpoint is left; begin a new run --from there", out,
           began["started_from"].get<std::string>());
-    if (!checkpoint_ && !rejected_.empty())
-      throw UserError(
-          "{}: no checkpoint is whole:\n  {}\nPut back the files from a copy. Or give the run up: with {} "
-          "removed, --resume begins again from step 0",
-          out, fmt::join(rejected_, "\n  "), folder_->checkpoints());
   } else {
     if (!request_.from.empty()) {
       if (names_a_preset(request_))
@@ -207,7 +211,10 @@ void Run::open() {
     saved_step_ = 0;
   }
   if (!request_.resume) write_file_atomic(folder_->identity(), to_text(identity_));
-  if (steps_left() || !request_.resume) write_file_atomic(folder_->config(), config_.to_toml());
+  if (steps_left() || !request_.resume)
+    write_file_atomic(folder_->config(), config_.to_toml());
+  else
+    changes_.clear();
   if (request_.resume) folder_->rewind_metrics(trainer_->progress().step);
   metrics_ = std::make_unique<RecordWriter>(folder_->metrics());
   begin();
@@ -331,19 +338,28 @@ void Run::stop_on_non_finite() {
     }
     before = entry;
   }
-  std::string where = "no update was made: the weights the run began with give no finite loss";
-  if (updates > 0) {
-    const auto aside = set_aside_checkpoints(folder_->checkpoints(), first_ruined, "not-finite");
-    where =
-        fmt::format("{}; the state now is kept aside as {}",
-                    before ? fmt::format("--resume goes on from {}, the newest from before", before->folder)
-                           : "there is no checkpoint from before, so --resume begins again from step 0",
-                    aside.back());
+  Json resume_step;
+  std::string where;
+  if (updates == 0) {
+    where = "no update was made yet: look at the weights the run began with, and at the data";
+    resume_step = progress.step;
+  } else {
+    if (before) {
+      where = fmt::format("--resume goes on from {}, the newest from before", before->folder);
+      resume_step = before->step;
+    } else if (identity_.contains("started_from")) {
+      where = "there is no checkpoint from before: begin a new run, --from the same model";
+    } else {
+      where = "there is no checkpoint from before, so --resume begins again from step 0";
+      resume_step = 0;
+    }
+    where += fmt::format("; the state now is kept aside as {}",
+                         set_aside_checkpoints(folder_->checkpoints(), first_ruined, "not-finite").back());
   }
   Json record = make_record("stopped");
   record["step"] = progress.step;
   record["reason"] = "not finite";
-  record["resume_step"] = before ? Json(before->step) : Json(nullptr);
+  record["resume_step"] = resume_step;
   metrics_->write(record);
   throw UserError(
       "stopped at step {}: {} updates in a row had a loss or gradient that is not finite, and were skipped. "

@@ -20,7 +20,11 @@ constexpr std::string_view kNotice = "\nfinishing this step, then saving; a seco
 std::string_view notice;
 
 extern "C" void on_stop_signal(int number) {
-  if (received_signal != 0) ::_exit(128 + number);
+  if (received_signal != 0) {
+    if (number == SIGHUP)
+      return;  // a closing terminal sends it more than once: by the shell, and by the system
+    ::_exit(128 + number);
+  }
   received_signal = number;
   const int interrupted_errno = errno;
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, notice.data(), notice.size());

@@ -1,5 +1,6 @@
-// Ctrl-C, SIGTERM and a closed terminal while training: the first asks for a stop, and says so on standard error; the second
-// ends the program at once (nothing already saved is lost, because a checkpoint exists whole or not at all).
+// Ctrl-C, SIGTERM and a closed terminal while training: the first asks for a stop, and says so on standard
+// error; the second ends the program at once (nothing already saved is lost, because a checkpoint exists
+// whole or not at all).
 #pragma once
 
 namespace ddl {

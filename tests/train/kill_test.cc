@@ -95,11 +95,11 @@ TEST(Kill, InterruptAfterTheLastStepIsTooLate) {
   EXPECT_EQ(records(out, "validation").size(), 2u);
 }
 
-// A step of 500 micro-batches takes a second or more; the second signal comes long before it ends.
+// A step of 2000 micro-batches takes a second or more; the second signal comes long before it ends.
 TEST(Kill, SecondInterruptStopsAtOnceAndLosesNothingSaved) {
   const TestFolder folder;
   const std::string data = make_data(folder), out = folder / "run";
-  ASSERT_EQ(Program(arguments(data, out, false, {"train.steps=1", "train.accumulate=500"})).wait(), 0);
+  ASSERT_EQ(Program(arguments(data, out, false, {"train.steps=1", "train.accumulate=2000"})).wait(), 0);
   const std::string weights = out + "/checkpoints/step-00000001/model.safetensors";
   const std::string before = contents_of(weights);
 

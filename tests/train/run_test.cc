@@ -128,7 +128,9 @@ TEST(Run, WhereThereIsAnAverageItIsTheModel) {
   EXPECT_TRUE(std::equal(loaded, loaded + first.count, values_in(average).begin()));
   EXPECT_FALSE(std::equal(loaded, loaded + first.count, values_in(last).begin()));
 
-  std::ofstream(checkpoint + "/average.safetensors", std::ios::app) << "x";
+  std::fstream file(checkpoint + "/average.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end).put('x');  // of the same size: only its hash tells
+  file.close();
   EXPECT_TRUE(
       contains(message_of<UserError>([&] { StoredModel(checkpoint).config(); }), "average.safetensors"));
 }
@@ -310,6 +312,23 @@ TEST(Run, StopsOnLossesThatAreNotFinite) {
   EXPECT_EQ(trainer_json["updates"], 2);  // none of the skipped ones counts for the bias correction
   EXPECT_EQ(run(resume_request(out, {"train.steps=3"})).step, 3);
   for (const Json& step : records(out, "step")) EXPECT_FALSE(step.contains("skipped")) << to_line(step);
+}
+
+// No update is to blame, so none is undone.
+TEST(Run, StopsOnWeightsThatWereNeverFinite) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), model = folder / "model", out = folder / "run";
+  run(small_request(data, model, {"train.steps=1"}));
+  ruin(model, data, "step-00000001");
+  RunRequest request;
+  request.data = data, request.out = out, request.from = model;
+  request.sets = {"train.batch=4", "log.floor=false"};
+  request.style = Console::Style::kSilent;
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(request); }), "no update was made yet"));
+  EXPECT_EQ(records(out, "stopped").back()["resume_step"], kMaxSkippedInARow);
+  verify_checkpoint(out + "/checkpoints/step-00000000");
+  fs::remove_all(out + "/checkpoints");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { run(resume_request(out)); }), "a new run --from there"));
 }
 
 // Weights that were ruined in an earlier session are not gone on from either.
