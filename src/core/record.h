@@ -12,7 +12,8 @@ namespace ddl {
 // {"v":1,"event":"step", ...}
 Json make_record(const std::string& event);
 
-// Appends records to a file, one line each, flushed line by line so that a reader never sees half of one.
+// Appends records to a file, one line each, flushed line by line: a reader that comes while a run goes on
+// sees all records so far, and at most the last without its end.
 class RecordWriter {
  public:
   explicit RecordWriter(const std::string& path);  // throws UserError where the file cannot be opened

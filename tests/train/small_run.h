@@ -69,7 +69,8 @@ inline RunOutcome run(const RunRequest& request) {
 
 inline std::vector<Json> records(const std::string& run_folder, const std::string& event) {
   std::vector<Json> found;
-  std::istringstream lines(contents_of(run_folder + "/metrics.jsonl"));
+  const std::string text = contents_of(run_folder + "/metrics.jsonl");
+  std::istringstream lines(text.substr(0, text.rfind('\n') + 1));  // the last may be being written
   for (std::string line; std::getline(lines, line);)
     if (Json record = parse_json(line); record.at("event") == event) found.push_back(std::move(record));
   return found;
