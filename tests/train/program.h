@@ -31,6 +31,14 @@ class Program {
       ::_exit(127);
     }
   }
+  ~Program() {  // a test that failed in between must not leave it running
+    if (!running()) return;
+    signal(SIGKILL);
+    wait();
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
   void signal(int number) const { ::kill(pid_, number); }
   bool running() {
     if (!done_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) done_ = true;
