@@ -1,7 +1,7 @@
 #include "kernels/isa.h"
 
 #include <dnnl.h>
-#include <hwy/highway.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cstdint>
