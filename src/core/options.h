@@ -12,8 +12,11 @@
 //   };
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -60,16 +63,27 @@ class Options {
     return insert(key, &field, description);
   }
 
+  // A key that this list does not have although a user may expect it: loading refuses it with this reason, or
+  // skips it where asked to.
+  void add_foreign(std::string key, std::string reason) { foreign_.emplace(std::move(key), std::move(reason)); }
+  enum class Foreign { kRefuse, kSkip };
+
   // All of them throw UserError on an unknown key (naming the nearest valid one), a wrong type or a value out
   // of range. A failed load changes nothing.
-  void load_text(std::string_view toml, const std::string& source_name);
-  void load_json(const Json& groups, const std::string& source_name);  // of the form to_json() gives
-  void set(std::string_view
-               assignment);  // "key=value"; the value as in TOML, quotes around a string may be left out
+  void load_text(std::string_view toml, const std::string& source_name, Foreign foreign = Foreign::kRefuse);
+  // Of the form to_json() gives.
+  void load_json(const Json& groups, const std::string& source_name, Foreign foreign = Foreign::kRefuse);
+  void set(std::string_view assignment);  // "key=value", as in TOML; quotes around a string may be left out
+
+  // What a TOML text or an assignment says about one key of type string, before the list of options is known.
+  // Nothing where it does not name the key, or is no TOML (loading it will say so).
+  static std::optional<std::string> peek_text(std::string_view toml, std::string_view key);
+  static std::optional<std::string> peek_assignment(std::string_view assignment, std::string_view key);
 
   void check(const std::string& source_name) const;  // every range; for values that were set directly
 
   const std::vector<Option>& list() const { return options_; }
+  bool contains(std::string_view key) const;
   Json to_json() const;         // {"model": {"layers": 12, ...}, ...}
   std::string to_toml() const;  // the resolved configuration: load_text(to_toml()) restores it
   std::string help() const;     // key, value, description; one line each
@@ -78,6 +92,7 @@ class Options {
   Option& insert(const std::string& key, Target target, const std::string& description);
   Option& find(std::string_view key, const std::string& where);
   std::vector<Option> options_;
+  std::map<std::string, std::string, std::less<>> foreign_;  // key to reason
 };
 
 // The candidate with the smallest edit distance to `word` ("" where there is none).

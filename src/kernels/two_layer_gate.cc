@@ -17,22 +17,22 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-void GateForward(float* beta_N, const float* hidden_NG, const float* w2_G, float b2, Index begin, Index end,
-                 Index G) {
+void GateForward(float* gate_N, Index stride, float scale, const float* hidden_NG, const float* w2_G, float b2,
+                 Index begin, Index end, Index G) {
   for (Index n = begin; n < end; ++n) {
     const float logit = Sum(G, [&](auto tag, Index i) HWY_ATTR {
       return hn::Mul(hn::Tanh(tag, hn::LoadU(tag, hidden_NG + n * G + i)), hn::LoadU(tag, w2_G + i));
     });
-    beta_N[n] = 2 * Sigmoid1(logit + b2);
+    gate_N[n * stride] = scale * Sigmoid1(logit + b2);
   }
 }
 
 // dhidden_i = dlogit w2_i (1 - t_i^2),  dw2_i += dlogit t_i,  db2 += dlogit,  with t = tanh(hidden).
 template <class T>
-void GateBackward(T* dhidden_NG, float* partial, const float* dbeta_N, const float* beta_N,
-                  const float* hidden_NG, const float* w2_G, Index begin, Index end, Index G) {
+void GateBackward(T* dhidden_NG, float* partial, const float* dgate_N, const float* gate_N, Index stride,
+                  float scale, const float* hidden_NG, const float* w2_G, Index begin, Index end, Index G) {
   for (Index n = begin; n < end; ++n) {
-    const float dlogit = dbeta_N[n] * beta_N[n] * (1 - beta_N[n] / 2);
+    const float gate = gate_N[n * stride], dlogit = dgate_N[n * stride] * gate * (1 - gate / scale);
     partial[G] += dlogit;
     ForEach(G, [&](auto tag, Index i) HWY_ATTR {
       const auto t = hn::Tanh(tag, hn::LoadU(tag, hidden_NG + n * G + i));
@@ -43,13 +43,13 @@ void GateBackward(T* dhidden_NG, float* partial, const float* dbeta_N, const flo
     });
   }
 }
-void GateBackwardF32(float* dh, float* p, const float* db, const float* b, const float* h, const float* w,
-                     Index begin, Index end, Index G) {
-  GateBackward(dh, p, db, b, h, w, begin, end, G);
+void GateBackwardF32(float* dh, float* p, const float* dg, const float* g, Index stride, float scale, const float* h,
+                     const float* w, Index begin, Index end, Index G) {
+  GateBackward(dh, p, dg, g, stride, scale, h, w, begin, end, G);
 }
-void GateBackwardBf16(bf16* dh, float* p, const float* db, const float* b, const float* h, const float* w,
-                      Index begin, Index end, Index G) {
-  GateBackward(dh, p, db, b, h, w, begin, end, G);
+void GateBackwardBf16(bf16* dh, float* p, const float* dg, const float* g, Index stride, float scale, const float* h,
+                     const float* w, Index begin, Index end, Index G) {
+  GateBackward(dh, p, dg, g, stride, scale, h, w, begin, end, G);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -66,36 +66,39 @@ HWY_EXPORT(GateBackwardBf16);
 
 }  // namespace
 
-void two_layer_gate_fwd(float* beta_N, const float* hidden_NG, const float* w2_G, const float* b2, Index N,
-                        Index G, const Exec& ex) {
+void two_layer_gate_fwd(float* gate_N, Index stride, float scale, const float* hidden_NG, const float* w2_G,
+                        const float* b2, Index N, Index G, const Exec& ex) {
   current_isa();
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(GateForward)(beta_N, hidden_NG, w2_G, *b2, begin, end, G);
+    HWY_DYNAMIC_DISPATCH(GateForward)(gate_N, stride, scale, hidden_NG, w2_G, *b2, begin, end, G);
   });
 }
 
+Index two_layer_gate_scratch(Index G) { return kPieces * (G + 1); }
+
 template <class T>
-void two_layer_gate_bwd(T* dhidden_NG, float* dw2_G, float* db2, const float* dbeta_N, const float* beta_N,
-                        const float* hidden_NG, const float* w2_G, float* scratch, Index N, Index G,
-                        const Exec& ex) {
+void two_layer_gate_bwd(T* dhidden_NG, float* dw2_G, float* db2, const float* dgate_N, const float* gate_N,
+                        Index stride, float scale, const float* hidden_NG, const float* w2_G, float* scratch,
+                        Index N, Index G, const Exec& ex) {
   current_isa();
   parallel_for(kPieces, ex, [&](Index p) {
     float* row = scratch + p * (G + 1);
     std::fill_n(row, G + 1, 0.0f);
     const Index begin = piece_begin(N, p), end = piece_begin(N, p + 1);
     if constexpr (std::is_same_v<T, float>)
-      HWY_DYNAMIC_DISPATCH(GateBackwardF32)(dhidden_NG, row, dbeta_N, beta_N, hidden_NG, w2_G, begin, end, G);
+      HWY_DYNAMIC_DISPATCH(GateBackwardF32)
+    (dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin, end, G);
     else
       HWY_DYNAMIC_DISPATCH(GateBackwardBf16)
-    (dhidden_NG, row, dbeta_N, beta_N, hidden_NG, w2_G, begin, end, G);
+    (dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin, end, G);
   });
   join_pieces(dw2_G, scratch, G + 1, G, N, ex);
   join_pieces(db2, scratch + G, G + 1, 1, N, ex);
 }
 
-template void two_layer_gate_bwd(float*, float*, float*, const float*, const float*, const float*,
+template void two_layer_gate_bwd(float*, float*, float*, const float*, const float*, Index, float, const float*,
                                  const float*, float*, Index, Index, const Exec&);
-template void two_layer_gate_bwd(bf16*, float*, float*, const float*, const float*, const float*,
+template void two_layer_gate_bwd(bf16*, float*, float*, const float*, const float*, Index, float, const float*,
                                  const float*, float*, Index, Index, const Exec&);
 
 }  // namespace ddl

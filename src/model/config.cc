@@ -1,10 +1,39 @@
 #include "model/config.h"
 
+#include <cmath>
+#include <set>
+
+#include "core/error.h"
 #include "kernels/isa.h"
-#include "kernels/residual.h"
-#include "model/residual/residual.h"
+#include "kernels/residual_pass.h"
+#include "model/engine.h"
+#include "model/residual/registry.h"
 
 namespace ddl {
+namespace {
+
+// "model.gate, model.value", or "none".
+std::string key_list(const Options& options) {
+  std::vector<std::string> keys;
+  for (const Options::Option& option : options.list()) keys.push_back(option.key());
+  return keys.empty() ? "none" : fmt::format("{}", fmt::join(keys, ", "));
+}
+
+}  // namespace
+
+void ModelConfig::use_residual(const std::string& name) {
+  if (name == residual_) return;
+  const RuleEntry& rule = find_rule(name);
+  OptionSetPtr before = std::move(rule_options_);
+  residual_ = rule.name;
+  rule_options_ = rule.options;
+  if (!before || !rule_options_) return;
+  Options old_options, new_options;
+  before->describe(old_options);
+  rule_options_->describe(new_options);
+  for (const Options::Option& option : old_options.list())
+    if (new_options.contains(option.key())) new_options.set(option.key() + "=" + option.value());
+}
 
 void ModelConfig::describe(Options& o) {
   o.add("model.layers", layers, "Transformer blocks").range(1, 1000);
@@ -13,29 +42,38 @@ void ModelConfig::describe(Options& o) {
   o.add("model.mlp", mlp, "MLP width; 0 means floor(8/3 width)").range(0, 1 << 20);
   o.add("model.vocab", vocab, "vocabulary size; 0 takes the data's").range(0, 1 << 24);
   o.add("model.context", context, "longest sequence in tokens").range(1, kMaxContext);
-  o.add("model.residual", residual, "residual interface").choices(residual_names());
-  o.add("model.channels", channels, "value channels per feature (d_v) of an expanded state")
-      .range(1, kMaxChannels);
-  o.add("model.state_kernel", state_kernel, "taps of the token compressor").range(1, 64);
-  o.add("model.embed_kernel", embed_kernel, "taps of the embedding convolution").range(1, 64);
-  o.add("model.compressor", compressor, "one compressor per sublayer, or one per block (released code)")
-      .choices({"sublayer", "block"});
-  o.add("model.gate", gate, "gate branch").choices({"linear", "two-layer"});
-  o.add("model.gate_hidden", gate_hidden, "hidden width of the two-layer gate").range(1, 4096);
-  o.add("model.beta_init", beta_init, "the gate's starting value, 0 to 2").range(0, 2);
-  o.add("model.value", value, "value branch: 4 sigmoid(W x + b), W c + b, or the paper's W c")
-      .choices({"sigmoid", "biased", "linear"});
-  o.add("model.k_eps", k_eps, "guard of the direction's norm").range(0, 1);
+  o.add("model.residual", residual_, "residual rule").choices(rule_names());
+  Options own;
+  if (rule_options_) rule_options_->describe(own);
+  const std::string has = key_list(own);
+  if (rule_options_) rule_options_->describe(o);
+  for (const std::string& name : rule_names()) {
+    OptionSetPtr other = find_rule(name).options;
+    Options options;
+    if (other) other->describe(options);
+    for (const Options::Option& option : options.list())
+      if (!o.contains(option.key()))
+        o.add_foreign(option.key(), fmt::format("the residual rule {} does not have it (its own options: {})",
+                                                residual_, has));
+  }
   o.add("model.mup", mup, "scale logits and hidden learning rates by base_width / width");
   o.add("model.base_width", base_width, "the width at which mup changes nothing").range(1, 1 << 20);
   o.add("model.embedding_std", embedding_std, "standard deviation of the embedding at the start")
       .range(0, 10);
   o.add("model.hidden_std_factor", hidden_std_factor, "hidden weights start at factor / sqrt(width)")
       .range(0, 100);
+  o.add("model.engine", engine, "what computes: native, or the slow and obviously right reference")
+      .choices(engine_names());
   o.add("model.precision", precision, "GEMM inputs; auto: bf16 where the CPU has it, else f32")
       .choices({"auto", "f32", "bf16"});
   o.add("model.recompute", recompute, "what backward computes again instead of storing it")
       .choices({"none", "mlp", "block"});
+}
+
+void ModelConfig::set(const std::string& assignment) {
+  Options options;
+  describe(options);
+  options.set(assignment);
 }
 
 void ModelConfig::check() const {
@@ -53,8 +91,18 @@ void ModelConfig::check() const {
   if (mlp_width() < 1) throw UserError("model.width {} gives an MLP of width 0; set model.mlp", width);
 }
 
+double ModelConfig::hidden_std() const { return hidden_std_factor / std::sqrt(static_cast<double>(width)); }
+
 float ModelConfig::logit_scale() const {
   return mup ? static_cast<float>(base_width) / static_cast<float>(width) : 1.0f;
+}
+
+double ModelConfig::hidden_lr_factor() const {
+  return mup ? static_cast<double>(base_width) / static_cast<double>(width) : 1.0;
+}
+
+Recompute ModelConfig::recomputes() const {
+  return recompute == "block" ? Recompute::kBlock : recompute == "mlp" ? Recompute::kMlp : Recompute::kNone;
 }
 
 bool ModelConfig::uses_bf16() const {

@@ -1,9 +1,10 @@
-// What a model is: its sizes, its residual interface, its precision. Presets are named starting points.
+// What a model is: its sizes, its residual rule, its precision. Presets are named starting points.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "core/option_set.h"
 #include "core/options.h"
 
 namespace ddl {
@@ -11,6 +12,8 @@ namespace ddl {
 // Beyond these a number is a mistake; products of sizes stay within an Index.
 constexpr Index kMaxBatch = 1 << 20;
 constexpr Index kMaxContext = 1 << 20;
+
+enum class Recompute { kNone, kMlp, kBlock };
 
 struct ModelConfig {
   Index layers = 4;
@@ -20,35 +23,51 @@ struct ModelConfig {
   Index vocab = 8192;   // V
   Index context = 256;  // the longest sequence
 
-  std::string residual = "ddl-cc";
-  Index channels = 4;      // D, the paper's d_v; rules with a scalar state ignore it
-  Index state_kernel = 4;  // taps of the token compressor
-  Index embed_kernel = 4;  // taps of the embedding convolution
-  std::string compressor = "sublayer";
-  std::string gate = "linear";
-  Index gate_hidden = 128;
-  double beta_init = 1.0;
-  std::string value = "sigmoid";
-  double k_eps = 1e-5;
-
   bool mup = false;
   Index base_width = 1024;
   double embedding_std = 0.02;
   double hidden_std_factor = 0.5;
 
+  std::string engine = "native";
   std::string precision = "auto";
   std::string recompute = "none";
 
-  void describe(Options& options);  // keys "model.*"
+  ModelConfig() { use_residual("ddl-cc"); }
+
+  // The residual rule brings options of its own (model/residual). A change of rule keeps the values of those
+  // that both have. Throws UserError on an unknown name.
+  const std::string& residual() const { return residual_; }
+  void use_residual(const std::string& name);
+  // The rule's options, for the rule itself: Set is the type that its entry registered.
+  template <class Set>
+  const Set& rule() const {
+    return dynamic_cast<const Set&>(*rule_options_);
+  }
+  template <class Set>
+  Set& rule() {
+    return dynamic_cast<Set&>(*rule_options_);
+  }
+
+  // Keys "model.*": those of every model and those of the rule. Options of other rules are refused with the
+  // list of this rule's. Loading must not change model.residual: choose_residual comes first.
+  void describe(Options& options);
+  void set(const std::string& assignment);  // one option, "model.gate=two-layer"
   // Throws UserError where the sizes do not fit together.
   void check() const;
 
   Index head_size() const { return width / heads; }
   Index mlp_width() const { return mlp > 0 ? mlp : 8 * width / 3; }
   Index sublayers() const { return 2 * layers; }
+  double hidden_std() const;  // of hidden weights at the start
   float logit_scale() const;
+  double hidden_lr_factor() const;  // mup: what hidden matrices' learning rates are multiplied by
+  Recompute recomputes() const;
   bool uses_bf16() const;              // "auto" resolved for this machine
   std::string precision_text() const;  // "f32" or "bf16", and what the machine has to do with it
+
+ private:
+  std::string residual_;
+  OptionSetPtr rule_options_;  // null for a rule without options
 };
 
 // "tiny", "mini", "small", "medium". Throws UserError on another name.

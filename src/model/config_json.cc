@@ -61,9 +61,17 @@ ModelConfig parse_model_config(const std::string& text, const std::string& sourc
         "code)",
         source_name);
   ModelConfig config;
+  if (const Json& own = json["ddl"]; own.contains("residual") && own["residual"].is_string()) {
+    try {
+      config.use_residual(own["residual"].get<std::string>());
+    } catch (const UserError& error) {
+      throw UserError("{}: {}", source_name, error.what());
+    }
+  }
   Options options;
   config.describe(options);
-  options.load_json(Json{{"model", json["ddl"]}}, source_name);
+  // Version 0.1 stored the options of all rules with every model.
+  options.load_json(Json{{"model", json["ddl"]}}, source_name, Options::Foreign::kSkip);
   check_config(config, source_name);
   const Json common = common_keys(config);
   for (const auto& [key, expected] : common.items())

@@ -5,7 +5,10 @@
 #include <set>
 
 #include "model/config_json.h"
-#include "model/residual/residual.h"
+#include "kernels/residual_pass.h"
+#include "kernels/short_conv.h"
+#include "model/residual/registry.h"
+#include "model/residual/rules.h"
 
 namespace ddl {
 namespace {
@@ -14,7 +17,6 @@ constexpr const char* kReferenceModelType = "nanogpt-pro";
 constexpr const char* kEmbedding = "transformer.wte.weight";
 constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kEmbeddingConv = "input_embed.conv.weight";
-constexpr double kReferenceValueScale = 4.0;
 
 bool is_compressor(const std::string& name) {
   return name.ends_with("compress.weight") || name == "readout.weight";
@@ -57,11 +59,6 @@ void unfold(float* w, float* read_D, const float* mix_DC, Index D, Index C) {
   read_D[(D - 1) / 2] = 1;
 }
 
-bool has_param(const ParamTable& table, const std::string& name) {
-  return std::any_of(table.list().begin(), table.list().end(),
-                     [&](const Param& p) { return p.name == name; });
-}
-
 Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index kc) {
   Json j{{"model_type", kReferenceModelType},
          {"vocab_size", c.vocab},
@@ -77,40 +74,36 @@ Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index 
          {"mup", c.mup},
          {"hidden_size_base", c.base_width}};
   if (D == 0) return j;
+  const auto& options = c.rule<DeltaOptions>();
   j.update({{"ddl_value_channels", D},
-            {"ddl_k_eps", c.k_eps},
-            {"ddl_beta_single_linear", c.gate == "linear"},
-            {"ddl_beta_hidden_size", c.gate_hidden},
-            {"ddl_beta_init", c.beta_init},
+            {"ddl_k_eps", options.k_eps},
+            {"ddl_beta_single_linear", options.gate == "linear"},
+            {"ddl_beta_hidden_size", options.gate_hidden},
+            {"ddl_beta_init", options.beta_init},
             {"ddl_v_sigmoid", true},
-            {"ddl_v_sigmoid_scale", kReferenceValueScale},
+            {"ddl_v_sigmoid_scale", DeltaOptions::kValueScale},
             {"ddl_v_constant", false},
             {"ddl_v_constant_value", 2.0}});
   if (kc > 0)
     j["ddl_state_shortconv_kernel_size"] = kc, j["ddl_state_read_init"] = 1.0 / static_cast<double>(D);
-  if (embedding_conv) j["input_embed_shortconv_kernel_size"] = c.embed_kernel;
+  if (embedding_conv) j["input_embed_shortconv_kernel_size"] = options.embed_kernel;
   return j;
 }
 
 }  // namespace
 
-std::string why_not_in_reference(const ModelConfig& c, const ParamTable& table) {
-  const std::string& reason = find_residual(c.residual).not_in_reference;
-  if (!reason.empty()) return fmt::format("{}: {}", c.residual, reason);
-  if (has_param(table, "transformer.h.0.compress_attn.weight"))
-    return "model.compressor is \"sublayer\"; its blocks have one compressor for both sublayers "
-           "(model.compressor=block trains such a model)";
-  if (c.value != "sigmoid" && has_param(table, "transformer.h.0.ddl_attn.v_proj.weight"))
-    return fmt::format("model.value is \"{}\"; its value branch is 4 sigmoid(W x + b)", c.value);
+std::string why_not_in_reference(const ModelConfig& c) {
+  if (const std::string reason = find_rule(c.residual()).not_in_reference(c); !reason.empty())
+    return fmt::format("{}: {}", c.residual(), reason);
   if (c.mlp_width() != 8 * c.width / 3)
     return fmt::format("model.mlp is {}; its MLP is floor(8/3 width) = {} wide", c.mlp_width(),
                        8 * c.width / 3);
   return "";
 }
 
-ReferenceModel to_reference(Model& model) {
-  const ModelConfig& c = model.config();
-  if (const std::string reason = why_not_in_reference(c, model.table()); !reason.empty())
+ReferenceModel to_reference(const Weights& weights) {
+  const ModelConfig& c = weights.config();
+  if (const std::string reason = why_not_in_reference(c); !reason.empty())
     throw UserError("the released code cannot express this model: {}; --layout own exports it as it is",
                     reason);
   ReferenceModel out;
@@ -124,8 +117,8 @@ ReferenceModel to_reference(Model& model) {
     out.tensors.push_back({std::move(name), "F32", std::move(shape), data});
     return data;
   };
-  for (const Param& p : model.table().list()) {
-    const float* data = model.params().data() + p.offset;
+  for (const Param& p : weights.table().list()) {
+    const float* data = weights.values().data() + p.offset;
     if (p.name.ends_with("v_proj.weight")) D = p.shape[0];
     if (p.name == kEmbeddingConv) {
       embedding_conv = true;
@@ -191,7 +184,6 @@ ModelConfig from_reference_config(std::string_view config_json, const std::strin
   c.hidden_std_factor = number("hidden_init_std_factor", c.hidden_std_factor);
   c.mup = flag("mup", false);
   if (json.contains("hidden_size_base")) c.base_width = integer("hidden_size_base");
-  c.compressor = "block";
 
   // The tensors say which rule it is, and their shapes which sizes.
   const std::string block = "transformer.h.0.";
@@ -199,12 +191,15 @@ ModelConfig from_reference_config(std::string_view config_json, const std::strin
   const bool conv = weights.contains(kEmbeddingConv);
   const bool token = weights.contains(block + "compress.shortconv.weight");
   const bool channel = weights.contains(block + "compress.weight");
-  c.residual = !delta ? "baseline" : token ? "ddl-tc" : channel ? "ddl-cc" : "ddl-dv1";
-  if ((token || channel) && !conv) c.residual += "-noec";
+  std::string rule = !delta ? "baseline" : token ? "ddl-tc" : channel ? "ddl-cc" : "ddl-dv1";
+  if ((token || channel) && !conv) rule += "-noec";
+  c.use_residual(rule);
   if (!delta) {
     check_config(c, source);
     return c;
   }
+  auto& options = c.rule<DeltaOptions>();
+  options.compressor = "block";
   const auto extent = [&](const std::string& name, std::size_t dimensions, std::size_t which) {
     const TensorInfo& t = weights.info(name);
     if (t.shape.size() != dimensions)
@@ -212,22 +207,22 @@ ModelConfig from_reference_config(std::string_view config_json, const std::strin
                       describe_tensor(t.dtype, t.shape), dimensions);
     return t.shape[which];
   };
-  c.channels = extent(block + "ddl_attn.v_proj.weight", 2, 0);
-  if (c.channels < 1 || c.channels > 16) refuse(fmt::format("{} value channels", c.channels));
-  if (!token && !channel && c.channels != 1) refuse("an expanded state without a compressor");
-  if (conv) c.embed_kernel = extent(kEmbeddingConv, 3, 2);
-  if (token) c.state_kernel = extent(block + "compress.shortconv.weight", 2, 1);
-  c.gate = weights.contains(block + "ddl_attn.beta.weight") ? "linear" : "two-layer";
-  if (c.gate == "two-layer") c.gate_hidden = extent(block + "ddl_attn.beta_in.weight", 2, 0);
-  if (c.embed_kernel > 64 || c.state_kernel > 64 || c.gate_hidden > 4096)
-    refuse("a kernel or gate that large");
-  c.value = "sigmoid";
+  options.channels = extent(block + "ddl_attn.v_proj.weight", 2, 0);
+  if (options.channels < 1 || options.channels > kMaxChannels)
+    refuse(fmt::format("{} value channels", options.channels));
+  if (!token && !channel && options.channels != 1) refuse("an expanded state without a compressor");
+  if (conv) options.embed_kernel = extent(kEmbeddingConv, 3, 2);
+  if (token) options.state_kernel = extent(block + "compress.shortconv.weight", 2, 1);
+  options.gate = weights.contains(block + "ddl_attn.beta.weight") ? "linear" : "two-layer";
+  if (options.gate == "two-layer") options.gate_hidden = extent(block + "ddl_attn.beta_in.weight", 2, 0);
+  options.value = "sigmoid";
   if (!flag("ddl_v_sigmoid", true))
     refuse("ddl_v_sigmoid is false (a linear value of the un-normalised input)");
   if (flag("ddl_v_constant", false)) refuse("ddl_v_constant is true");
-  if (number("ddl_v_sigmoid_scale", kReferenceValueScale) != kReferenceValueScale)
+  if (number("ddl_v_sigmoid_scale", DeltaOptions::kValueScale) != DeltaOptions::kValueScale)
     refuse("ddl_v_sigmoid_scale is not 4");
-  c.k_eps = number("ddl_k_eps", c.k_eps), c.beta_init = number("ddl_beta_init", c.beta_init);
+  options.k_eps = number("ddl_k_eps", options.k_eps);
+  options.beta_init = number("ddl_beta_init", options.beta_init);
   check_config(c, source);
   return c;
 }
@@ -268,36 +263,36 @@ void check_reference_weights(const ParamTable& table, const ModelConfig& config,
   if (weights.contains(kHead)) weights.expect(kHead, table.find(kEmbedding).shape);
 }
 
-void load_reference_weights(Model& model, const WeightFolder& weights, const Exec& ex) {
-  check_reference_weights(model.table(), model.config(), weights);
-  const Index C = model.config().width;
+void load_reference_weights(Weights& weights, const WeightFolder& folder, const Exec& ex) {
+  check_reference_weights(weights.table(), weights.config(), folder);
+  const Index C = weights.config().width;
   std::vector<float> released[2];
-  for (const Param& p : model.table().list()) {
-    float* data = model.params().data() + p.offset;
-    const std::vector<ReleasedTensor> parts = released_tensors(p, C, weights);
+  for (const Param& p : weights.table().list()) {
+    float* data = weights.values().data() + p.offset;
+    const std::vector<ReleasedTensor> parts = released_tensors(p, C, folder);
     if (parts.size() == 1 && parts[0].name == p.name && p.name != kEmbeddingConv) {  // the same in both
-      weights.read(p.name, p.shape, data);
+      folder.read(p.name, p.shape, data);
       continue;
     }
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      released[i].resize(static_cast<std::size_t>(weights.info(parts[i].name).count));
-      weights.read(parts[i].name, parts[i].shape, released[i].data());
+      released[i].resize(static_cast<std::size_t>(folder.info(parts[i].name).count));
+      folder.read(parts[i].name, parts[i].shape, released[i].data());
     }
     if (parts.size() == 2)
       fold(data, released[0].data(), released[1].data(), parts[0].shape[1], p.shape[0], C);
     else
       taps_first(data, released[0].data(), p.shape[0], p.shape[1], C);
   }
-  if (weights.contains(kHead)) {
-    const Param& wte = model.table().find(kEmbedding);
+  if (folder.contains(kHead)) {
+    const Param& wte = weights.table().find(kEmbedding);
     released[0].resize(static_cast<std::size_t>(wte.count));
-    weights.read(kHead, wte.shape, released[0].data());
-    if (std::memcmp(released[0].data(), model.params().data() + wte.offset,
+    folder.read(kHead, wte.shape, released[0].data());
+    if (std::memcmp(released[0].data(), weights.values().data() + wte.offset,
                     static_cast<std::size_t>(wte.count) * sizeof(float)) != 0)
       throw UserError("{}: tensor '{}' differs from '{}'; this project has tied ones only",
-                      weights.path_of(kHead), kHead, kEmbedding);
+                      folder.path_of(kHead), kHead, kEmbedding);
   }
-  model.params_changed(ex);
+  weights.update_copy(ex);
 }
 
 }  // namespace ddl

@@ -11,21 +11,21 @@
 
 #include "core/record.h"
 #include "io/safetensors.h"
-#include "model/model.h"
+#include "model/weight_folder.h"
 #include "model/weights.h"
 
 namespace ddl {
 
 struct ReferenceModel {
   Json config;                             // config.json
-  std::vector<TensorToWrite> tensors;      // some lie in the model itself: it must outlive this
+  std::vector<TensorToWrite> tensors;      // some lie in the weights themselves: they must outlive this
   std::deque<std::vector<float>> storage;  // of the others
 };
 
 // Why the released code cannot express such a model; empty where it can.
-std::string why_not_in_reference(const ModelConfig& config, const ParamTable& table);
+std::string why_not_in_reference(const ModelConfig& config);
 // Throws UserError with that reason.
-ReferenceModel to_reference(Model& model);
+ReferenceModel to_reference(const Weights& weights);
 
 // What model the released configuration and tensors make. Throws UserError where this project cannot express
 // it.
@@ -34,6 +34,6 @@ ModelConfig from_reference_config(std::string_view config_json, const std::strin
                                   const WeightFolder& weights);
 // Whether the folder's tensors fill a model of that configuration; throws UserError where not.
 void check_reference_weights(const ParamTable& table, const ModelConfig& config, const WeightFolder& weights);
-void load_reference_weights(Model& model, const WeightFolder& weights, const Exec& ex);
+void load_reference_weights(Weights& weights, const WeightFolder& folder, const Exec& ex);
 
 }  // namespace ddl

@@ -38,18 +38,18 @@ StoredModel::StoredModel(const std::string& path) : folder_(find_model_folder(pa
   released_ = is_reference_config(text);
   config_ =
       released_ ? from_reference_config(text, config_path, weights_) : parse_model_config(text, config_path);
-  const ParamTable table = plan_model(config_, {1, 1}, Model::Mode::kInfer).table;
+  const ParamTable table = param_table(config_);
   if (released_)
     check_reference_weights(table, config_, weights_);
   else
     check_weights(table, weights_);
 }
 
-void StoredModel::load(Model& model, const Exec& ex) const {
+void StoredModel::load(Weights& weights, const Exec& ex) const {
   if (released_)
-    load_reference_weights(model, weights_, ex);
+    load_reference_weights(weights, weights_, ex);
   else
-    load_weights(model, weights_, ex);
+    load_weights(weights, weights_, ex);
 }
 
 }  // namespace ddl

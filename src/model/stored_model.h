@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "model/model.h"
+#include "model/weight_folder.h"
 #include "model/weights.h"
 
 namespace ddl {
@@ -24,8 +24,8 @@ class StoredModel {
   const ModelConfig& config() const { return config_; }
   bool has_released_names() const { return released_; }
 
-  // Into a model of this configuration.
-  void load(Model& model, const Exec& ex) const;
+  // Into weights of this configuration, or of one that differs only in how it computes.
+  void load(Weights& weights, const Exec& ex) const;
 
  private:
   std::string folder_;

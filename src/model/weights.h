@@ -1,45 +1,56 @@
-// A model's weights in a folder as people share them: model.safetensors, or several files and
-// model.safetensors.index.json that says which tensor is in which. Where a checkpoint has the average of its
-// weights too (train.ema), the average: it is what the run's validation measured.
+// The numbers of a model, apart from anything that computes with them: a table that says which tensor lies
+// where, the f32 array, and the low-precision copy that GEMMs read where the model runs in bf16. Loading,
+// export, import and checkpoints use this alone.
 #pragma once
 
-#include <map>
-#include <memory>
-#include <set>
-#include <string>
+#include <cstdint>
+#include <span>
 #include <string_view>
-#include <vector>
 
-#include "io/safetensors.h"
-#include "model/model.h"
+#include "core/arena.h"
+#include "core/bf16.h"
+#include "core/exec.h"
+#include "model/config.h"
+#include "model/params.h"
 
 namespace ddl {
 
-// The files that an index names. Throws UserError where one would lead out of the folder.
-std::set<std::string> parse_weight_index(std::string_view text, const std::string& source_name);
+// Which tensors a model of this configuration has.
+ParamTable param_table(const ModelConfig& config);
 
-class WeightFolder {
+class Weights {
  public:
-  explicit WeightFolder(const std::string& folder);  // throws UserError where there are no weights
+  explicit Weights(const ModelConfig& config);                              // all zero
+  Weights(const ModelConfig& config, std::uint64_t seed, const Exec& ex);   // at their starting values
 
-  std::vector<std::string> names() const;
-  bool contains(std::string_view name) const { return file_of_.find(name) != file_of_.end(); }
-  // All of these throw UserError naming file and tensor, what was expected and what was found.
-  const std::string& path_of(std::string_view name) const { return file(name).path(); }
-  const TensorInfo& info(std::string_view name) const { return *file(name).find(name); }
-  void expect(std::string_view name, std::span<const Index> shape) const;
-  void read(std::string_view name, std::span<const Index> shape, float* out) const;  // as f32
+  const ModelConfig& config() const { return config_; }
+  const ParamTable& table() const { return table_; }
+  std::span<float> values() { return {values_, static_cast<std::size_t>(table_.floats())}; }
+  std::span<const float> values() const { return {values_, static_cast<std::size_t>(table_.floats())}; }
+  std::span<float> tensor(std::string_view name);  // must exist
+
+  // The copy that GEMMs read; null in f32. After values() have changed, update_copy() brings it up to date, or
+  // whoever changed them keeps it so, as the fused optimizers do.
+  bf16* copy() { return copy_; }
+  const bf16* copy() const { return copy_; }
+  void update_copy(const Exec& ex);
+
+  const Arena& arena() const { return arena_; }
+  // What such weights take from an arena.
+  struct Slices {
+    float* values = nullptr;
+    bf16* copy = nullptr;
+  };
+  static Slices plan(Arena& arena, const ModelConfig& config, const ParamTable& table);
 
  private:
-  const SafetensorsFile& file(std::string_view name) const;
-  std::string source_;  // the one file, or the index
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, std::size_t, std::less<>> file_of_;
-};
+  void take(Arena& arena);
 
-// Whether the tensors are those of `table`, under this project's names: throws UserError where one is
-// missing, has another shape, or is not in the table.
-void check_weights(const ParamTable& table, const WeightFolder& weights);
-void load_weights(Model& model, const WeightFolder& weights, const Exec& ex);
+  ModelConfig config_;
+  ParamTable table_;
+  Arena arena_ = Arena::measuring();
+  float* values_ = nullptr;
+  bf16* copy_ = nullptr;
+};
 
 }  // namespace ddl

@@ -1,5 +1,6 @@
 // Derivatives by complex step: for analytic f and real x,
-//   f(x + ih) = f(x) + ih f'(x) - h^2 f''(x)/2 - ...   so   Im f(x + ih) / h = f'(x) + O(h^2).
+//   f(x + ih)        = f(x) + ih f'(x) - h^2 f''(x)/2 - ...
+//   Im f(x + ih) / h = f'(x) + O(h^2)
 // Nothing is subtracted, so h can be 1e-30 and the result is exact to rounding; there is no step to tune.
 #pragma once
 
@@ -18,12 +19,13 @@ inline constexpr double kComplexStep = 1e-30;
 // The same numbers in another number type; complex to real keeps the real part.
 template <class To, class From>
 std::vector<To> convert(const std::vector<From>& x) {
+  using std::real;  // or the number type's own
   std::vector<To> y(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     if constexpr (std::is_same_v<To, Complex>) {
       y[i] = To(x[i]);
     } else {
-      y[i] = static_cast<To>(std::real(x[i]));
+      y[i] = static_cast<To>(real(x[i]));
     }
   }
   return y;
@@ -49,7 +51,8 @@ std::vector<double> gradient(F&& f, const std::vector<double>& x) {
   return slopes;
 }
 
-// The slope of f at x along u, sum_i u_i df/dx_i, from one evaluation: for tensors too large to walk.
+// The slope of f at x along u from one evaluation, for tensors too large to walk:
+//   sum_i u_i df/dx_i
 template <class F>
 double slope_along(F&& f, const std::vector<double>& x, const std::vector<double>& u) {
   std::vector<Complex> p(x.size());

@@ -1,9 +1,13 @@
 // The oracle, whole: a decoder-only Transformer whose residual interface is assembled from pieces. Tokens in,
-// logits or mean cross-entropy out; gradients of any parameter by complex step.
+// logits or mean cross-entropy out; gradients by complex step or by tape.
 //
-//   x = wte[token]              X = expand(x)
+//   x = wte[token]
+//   X = expand(x)
 //   for each block, for each of its sublayers F in (attention, MLP):
-//     x_in = read(X)   c = RMSNorm(x_in)   h = F(c)   X = write(X, h, c, x_in)
+//     x_in = read(X)
+//     c    = RMSNorm(x_in)
+//     h    = F(c)
+//     X    = write(X, h, c, x_in)
 //   logits = logit_scale * RMSNorm(readout(X)) wte^T
 #pragma once
 
@@ -12,38 +16,21 @@
 #include <utility>
 #include <vector>
 
-#include "ref/complex_step.h"
-#include "ref/ops.h"
+#include "ref/paper_rule.h"
+#include "ref/rule.h"
 
 namespace ddl::ref {
 
-enum class Expand { identity, repeat, conv };
-enum class Read { identity, channel, token };
-enum class Write { additive, delta, write_only };
-enum class Gate { linear, two_layer };
-enum class Value { sigmoid, biased, linear, constant };
-
-struct Config {
+struct Shape {
   Index layers = 2, heads = 2, head_size = 4, width = 6, mlp = 7, vocab = 11;
-  Index channels = 1;         // D, the paper's d_v
-  Index compress_kernel = 4;  // kc, taps of the token compressor
-  Index embed_kernel = 4;     // ke, taps of the embedding convolution
-  Expand expand = Expand::identity;
-  Read read = Read::identity;     // identity needs channels == 1
-  Write write = Write::additive;  // additive needs channels == 1
-  Gate gate = Gate::linear;
-  Index gate_hidden = 128;  // of the two-layer gate
-  Value value = Value::sigmoid;
-  double value_scale = 4;  // of the sigmoid value
-  double value_constant = 2;
-  bool compressor_per_sublayer = false;  // false: one compressor serves both sublayers of a block
-  double k_eps = kDirectionEps;
-  bool k_eps_times_width = false;
   double logit_scale = 1;  // muP: base width / width
 };
 
-// The pieces of a named variant. Sizes of `config` are kept, except that baseline and the dv1 variants have D
-// = 1.
+// A shape with the paper's rule.
+struct Config : Shape, PaperChoices {};
+
+// The pieces of a named variant. Sizes of `config` are kept, except that baseline and the dv1 variants have
+// D = 1.
 inline Config with_variant(Config config, const std::string& name) {
   config.write = name == "baseline"        ? Write::additive
                  : name.starts_with("wo-") ? Write::write_only
@@ -62,34 +49,14 @@ inline Config with_variant(Config config, const std::string& name) {
   return config;
 }
 
+// Every parameter of a model with its number of elements, in name order. lm_head is tied to wte.
 template <class Num>
-using Parameters = std::map<std::string, Vec<Num>>;
-
-// Every parameter of a configuration with its number of elements, in name order. Names are those of the
-// released code where it has one. Convolutions are stored [tap][D][C] and channel compressors [D][C]; lm_head
-// is tied to wte.
-inline std::map<std::string, Index> parameter_counts(const Config& p) {
-  const Index C = p.width, D = p.channels, HK = p.heads * p.head_size;
+std::map<std::string, Index> parameter_counts(const Shape& p, const Rule<Num>& rule) {
+  const Index C = p.width, HK = p.heads * p.head_size;
   std::map<std::string, Index> counts;
-  const auto compressor = [&](const std::string& name) {
-    if (p.read == Read::channel) counts[name + ".weight"] = D * C;
-    if (p.read == Read::token)
-      counts[name + ".weight"] = p.compress_kernel * D * C, counts[name + ".read"] = D;
-  };
-  const auto branches = [&](const std::string& name) {
-    if (p.gate == Gate::linear) counts[name + ".beta.weight"] = C, counts[name + ".beta.bias"] = 1;
-    if (p.gate == Gate::two_layer) {
-      counts[name + ".beta_in.weight"] = p.gate_hidden * C;
-      counts[name + ".beta_out.weight"] = p.gate_hidden;
-      counts[name + ".beta_out.bias"] = 1;
-    }
-    if (p.value != Value::constant) counts[name + ".v_proj.weight"] = D * C;
-    if (p.value == Value::sigmoid || p.value == Value::biased) counts[name + ".v_proj.bias"] = D;
-  };
+  rule.add_counts(counts);
   counts["transformer.wte.weight"] = p.vocab * C;
   counts["ln_f.weight"] = C;
-  if (p.expand == Expand::conv) counts["input_embed.conv.weight"] = p.embed_kernel * D * C;
-  compressor("readout");
   for (Index i = 0; i < p.layers; ++i) {
     const std::string block = "transformer.h." + std::to_string(i) + ".";
     counts[block + "ln_1.weight"] = counts[block + "ln_2.weight"] = C;
@@ -98,26 +65,13 @@ inline std::map<std::string, Index> parameter_counts(const Config& p) {
     counts[block + "attn.q_rms.weight"] = counts[block + "attn.k_rms.weight"] = p.head_size;
     for (const char* name : {"c_fc1", "c_fc2", "c_proj"})
       counts[block + "mlp." + name + ".weight"] = p.mlp * C;
-    if (p.write != Write::additive) branches(block + "ddl_attn"), branches(block + "ddl_mlp");
-    if (p.compressor_per_sublayer) {
-      compressor(block + "compress_attn"), compressor(block + "compress_mlp");
-    } else {
-      compressor(block + "compress");
-    }
   }
   return counts;
 }
 
-// What one sublayer did, for tests and audits; k, beta, v, readout and discrepancy stay empty in an additive
-// model.
-template <class Num>
-struct SublayerTrace {
-  std::string name;                     // "transformer.h.0.attn"
-  Vec<Num> x_in_NC, c_NC, h_NC;         // input, its norm, the sublayer's output
-  Vec<Num> k_NC, beta_N, v_ND;          // direction, gate, target
-  Vec<Num> readout_ND, discrepancy_ND;  // k^T X and v - k^T X, both before the write
-  Vec<Num> state_NDC;                   // after the write
-};
+inline std::map<std::string, Index> parameter_counts(const Config& config) {
+  return parameter_counts(config, PaperRule<double>(config.width, config.layers, config));
+}
 
 template <class Num>
 struct Trace {
@@ -128,12 +82,10 @@ struct Trace {
 template <class Num>
 class Model {
  public:
-  Model(const Config& config, const Parameters<Num>& parameters) : p_(config), w_(parameters) {
-    DDL_CHECK(p_.channels >= 1, "channels = {}", p_.channels);
-    DDL_CHECK(p_.channels == 1 ||
-                  (p_.expand != Expand::identity && p_.read != Read::identity && p_.write != Write::additive),
-              "{} value channels need expand, read and write rules that know them", p_.channels);
-    const auto counts = parameter_counts(p_);
+  // Refers to all three.
+  Model(const Shape& shape, const Rule<Num>& rule, const Parameters<Num>& parameters)
+      : p_(shape), rule_(rule), w_(parameters) {
+    const auto counts = parameter_counts(p_, rule_);
     DDL_CHECK(counts.size() == w_.size(), "{} parameters given, {} expected", w_.size(), counts.size());
     for (const auto& [name, count] : counts) check_size(at(name), count, name.c_str());
   }
@@ -141,41 +93,38 @@ class Model {
   // z_NV for tokens_N, B sequences of T tokens. Fills `trace` if given.
   Vec<Num> logits(const Vec<std::int32_t>& token_N, Index B, Index T, Trace<Num>* trace = nullptr) const {
     const Index N = B * T, C = p_.width;
-    Vec<Num> state_NDC = expand(embedding(at("transformer.wte.weight"), token_N, N, p_.vocab, C), B, T);
-    if (trace) *trace = {state_NDC, {}};
-    for (Index i = 0; i < p_.layers; ++i) {
-      const std::string block = "transformer.h." + std::to_string(i) + ".";
-      for (const std::string sub : {"attn", "mlp"}) {
-        SublayerTrace<Num> s;
-        s.name = block + sub;
-        s.x_in_NC =
-            read(state_NDC, block + (p_.compressor_per_sublayer ? "compress_" + sub : "compress"), B, T);
-        s.c_NC = rmsnorm(s.x_in_NC, at(block + (sub == "attn" ? "ln_1" : "ln_2") + ".weight"), N, C);
-        s.h_NC = sub == "attn" ? attend(s.c_NC, s.name, B, T) : feed_forward(s.c_NC, s.name, N);
-        state_NDC = write(state_NDC, s, block + "ddl_" + sub, N);
-        if (trace) s.state_NDC = state_NDC, trace->sublayers.push_back(std::move(s));
-      }
+    Vec<Num> state = rule_.start(embedding(at("transformer.wte.weight"), token_N, N, p_.vocab, C), w_, B, T);
+    if (trace) *trace = {state, {}};
+    for (Index i = 0; i < 2 * p_.layers; ++i) {
+      const bool attention = i % 2 == 0;
+      const Place place{i, "transformer.h." + std::to_string(i / 2) + ".", attention ? "attn" : "mlp"};
+      SublayerTrace<Num> s;
+      s.name = place.block + place.kind;
+      s.x_in_NC = rule_.read(state, place, w_, B, T);
+      s.c_NC = rmsnorm(s.x_in_NC, at(place.block + (attention ? "ln_1" : "ln_2") + ".weight"), N, C);
+      s.h_NC = attention ? attend(s.c_NC, s.name, B, T) : feed_forward(s.c_NC, s.name, N);
+      state = rule_.write(state, s, place, w_, N);
+      if (trace) s.state_NDC = state, trace->sublayers.push_back(std::move(s));
     }
-    const Vec<Num> x_NC = rmsnorm(read(state_NDC, "readout", B, T), at("ln_f.weight"), N, C);
-    Vec<Num> z_NV = linear(x_NC, at("transformer.wte.weight"), N, C, p_.vocab);
+    const Vec<Num> readout = rule_.read(state, {2 * p_.layers, "", "readout"}, w_, B, T);
+    Vec<Num> z_NV =
+        linear(rmsnorm(readout, at("ln_f.weight"), N, C), at("transformer.wte.weight"), N, C, p_.vocab);
     for (Num& z : z_NV) z *= Num(p_.logit_scale);
     return z_NV;
   }
 
-  // Mean cross-entropy over all N targets.
+  // Mean cross-entropy over the targets; a negative target is not predicted.
   Num loss(const Vec<std::int32_t>& token_N, const Vec<std::int32_t>& target_N, Index B, Index T) const {
     return cross_entropy(logits(token_N, B, T), target_N, B * T, p_.vocab);
   }
 
  private:
-  const Vec<Num>& at(const std::string& name) const {
-    const auto found = w_.find(name);
-    DDL_CHECK(found != w_.end(), "parameter {} is missing", name);
-    return found->second;
-  }
+  const Vec<Num>& at(const std::string& name) const { return find_parameter(w_, name); }
 
-  // Attn(c) = attention(q', k', v) W_o^T,  q' = RMSNorm(rope(c W_q^T)),  k' = RMSNorm(rope(c W_k^T)),  v = c
-  // W_v^T
+  // q'      = RMSNorm(rope(c W_q^T))
+  // k'      = RMSNorm(rope(c W_k^T))
+  // v       = c W_v^T
+  // Attn(c) = attention(q', k', v) W_o^T
   Vec<Num> attend(const Vec<Num>& c_NC, const std::string& name, Index B, Index T) const {
     const Index H = p_.heads, K = p_.head_size, C = p_.width, N = B * T;
     const auto project = [&](const char* part) {
@@ -195,87 +144,23 @@ class Model {
     return linear(hidden_NF, at(name + ".c_proj.weight"), N, F, C);
   }
 
-  Vec<Num> expand(const Vec<Num>& x_NC, Index B, Index T) const {
-    const Index C = p_.width, D = p_.channels;
-    switch (p_.expand) {
-      case Expand::identity:
-        return x_NC;
-      case Expand::repeat:
-        return repeat_channels(x_NC, B * T, D, C);
-      case Expand::conv:
-        return embedding_conv(x_NC, at("input_embed.conv.weight"), B, T, D, C, p_.embed_kernel);
-    }
-    DDL_CHECK(false, "no such expand rule");
-    return {};
-  }
-
-  Vec<Num> read(const Vec<Num>& state_NDC, const std::string& name, Index B, Index T) const {
-    const Index C = p_.width, D = p_.channels;
-    switch (p_.read) {
-      case Read::identity:
-        return state_NDC;
-      case Read::channel:
-        return channel_compress(state_NDC, at(name + ".weight"), B * T, D, C);
-      case Read::token:
-        return token_compress(state_NDC, at(name + ".weight"), at(name + ".read"), B, T, D, C,
-                              p_.compress_kernel);
-    }
-    DDL_CHECK(false, "no such read rule");
-    return {};
-  }
-
-  Vec<Num> gate(const Vec<Num>& c_NC, const std::string& name, Index N) const {
-    if (p_.gate == Gate::linear)
-      return gate_linear(c_NC, at(name + ".beta.weight"), at(name + ".beta.bias"), N, p_.width);
-    return gate_two_layer(c_NC, at(name + ".beta_in.weight"), at(name + ".beta_out.weight"),
-                          at(name + ".beta_out.bias"), N, p_.width, p_.gate_hidden);
-  }
-
-  Vec<Num> value(const SublayerTrace<Num>& s, const std::string& name, Index N) const {
-    const Index C = p_.width, D = p_.channels;
-    const std::string weight = name + ".v_proj.weight", bias = name + ".v_proj.bias";
-    switch (p_.value) {
-      case Value::sigmoid:
-        return value_sigmoid(s.x_in_NC, at(weight), at(bias), N, C, D, p_.value_scale);
-      case Value::biased:
-        return value_biased(s.c_NC, at(weight), at(bias), N, C, D);
-      case Value::linear:
-        return value_linear(s.c_NC, at(weight), N, C, D);
-      case Value::constant:
-        return value_constant<Num>(N, D, p_.value_constant);
-    }
-    DDL_CHECK(false, "no such value branch");
-    return {};
-  }
-
-  // The next state; records direction, gate, target, readout and discrepancy in s.
-  Vec<Num> write(const Vec<Num>& state_NDC, SublayerTrace<Num>& s, const std::string& name, Index N) const {
-    const Index C = p_.width, D = p_.channels;
-    if (p_.write == Write::additive) return add(state_NDC, s.h_NC);
-    s.k_NC = direction(s.h_NC, N, C, p_.k_eps, p_.k_eps_times_width);
-    s.beta_N = gate(s.c_NC, name, N);
-    s.v_ND = value(s, name, N);
-    s.readout_ND = readout(state_NDC, s.k_NC, N, D, C);
-    s.discrepancy_ND = s.v_ND;
-    for (Index i = 0; i < N * D; ++i) s.discrepancy_ND[i] -= s.readout_ND[i];
-    if (p_.write == Write::write_only) return write_only(state_NDC, s.k_NC, s.beta_N, s.v_ND, N, D, C);
-    return delta_rewrite(state_NDC, s.k_NC, s.beta_N, s.v_ND, N, D, C);
-  }
-
-  const Config& p_;
+  const Shape& p_;
+  const Rule<Num>& rule_;
   const Parameters<Num>& w_;
 };
 
 template <class Num>
 Vec<Num> logits(const Config& config, const Parameters<Num>& parameters, const Vec<std::int32_t>& token_N,
                 Index B, Index T, Trace<Num>* trace = nullptr) {
-  return Model<Num>(config, parameters).logits(token_N, B, T, trace);
+  const PaperRule<Num> rule(config.width, config.layers, config);
+  return Model<Num>(config, rule, parameters).logits(token_N, B, T, trace);
 }
 
 template <class Num>
 Num loss(const Config& config, const Parameters<Num>& parameters, const Vec<std::int32_t>& token_N,
          const Vec<std::int32_t>& target_N, Index B, Index T) {
-  return Model<Num>(config, parameters).loss(token_N, target_N, B, T);
+  const PaperRule<Num> rule(config.width, config.layers, config);
+  return Model<Num>(config, rule, parameters).loss(token_N, target_N, B, T);
 }
 
 // The same parameters in another number type.
@@ -287,16 +172,56 @@ Parameters<To> convert_parameters(const Parameters<From>& parameters) {
 }
 
 // dL/dp for every parameter, by complex step: one forward pass per number, so for tiny models only.
-inline Parameters<double> loss_gradient(const Config& config, const Parameters<double>& parameters,
+inline Parameters<double> loss_gradient(const Shape& shape, const Rule<Complex>& rule,
+                                        const Parameters<double>& parameters,
                                         const Vec<std::int32_t>& token_N, const Vec<std::int32_t>& target_N,
                                         Index B, Index T) {
   Parameters<Complex> z = convert_parameters<Complex>(parameters);
-  const auto evaluate = [&] { return loss(config, z, token_N, target_N, B, T); };
+  const Model<Complex> model(shape, rule, z);
+  const auto evaluate = [&] { return model.loss(token_N, target_N, B, T); };
   Parameters<double> result;
   for (auto& [name, values] : z)
     for (Index i = 0; i < static_cast<Index>(values.size()); ++i)
       result[name].push_back(complex_step(evaluate, values, i));
   return result;
+}
+
+inline Parameters<double> loss_gradient(const Config& config, const Parameters<double>& parameters,
+                                        const Vec<std::int32_t>& token_N, const Vec<std::int32_t>& target_N,
+                                        Index B, Index T) {
+  const PaperRule<Complex> rule(config.width, config.layers, config);
+  return loss_gradient(config, rule, parameters, token_N, target_N, B, T);
+}
+
+struct LossAndGradient {
+  double loss = 0;
+  Parameters<double> gradient;
+};
+
+// Loss and dL/dp for every parameter, by tape: one forward pass and one walk back, and memory for every
+// operation.
+inline LossAndGradient loss_gradient_by_tape(const Shape& shape, const Rule<Var>& rule,
+                                             const Parameters<double>& parameters,
+                                             const Vec<std::int32_t>& token_N,
+                                             const Vec<std::int32_t>& target_N, Index B, Index T) {
+  Tape tape;
+  const Tape::Scope scope(tape);
+  Parameters<Var> variables;
+  for (const auto& [name, values] : parameters)
+    for (const double value : values) variables[name].push_back(tape.variable(value));
+  const Var loss = Model<Var>(shape, rule, variables).loss(token_N, target_N, B, T);
+  tape.gradients(loss);
+  LossAndGradient result{real(loss), {}};
+  for (const auto& [name, values] : variables)
+    for (const Var& variable : values) result.gradient[name].push_back(tape.gradient(variable));
+  return result;
+}
+
+inline Parameters<double> loss_gradient_by_tape(const Config& config, const Parameters<double>& parameters,
+                                                const Vec<std::int32_t>& token_N,
+                                                const Vec<std::int32_t>& target_N, Index B, Index T) {
+  const PaperRule<Var> rule(config.width, config.layers, config);
+  return loss_gradient_by_tape(config, rule, parameters, token_N, target_N, B, T).gradient;
 }
 
 }  // namespace ddl::ref

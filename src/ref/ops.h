@@ -1,14 +1,18 @@
-// The oracle, one operation at a time: plain scalar loops over vectors, templated on the number type. Slow on
-// purpose and never optimised; a fast kernel is right when it agrees with the function of the same name here.
+// The oracle, one operation at a time: plain scalar loops over vectors, templated on the number type.
+// Slow on purpose and never optimised; a fast kernel is right when it agrees with the function of the same
+// name here.
 //
-// Num is float, double or std::complex<double>. Every function is analytic in its inputs (no abs, max or
-// branch on a value, except the softmax shift, which is taken from the real part and cancels), so running it
-// in complex numbers gives exact derivatives (complex_step.h).
+// Num is float, double, std::complex<double> or Var. Every function is analytic in its inputs: no abs, max
+// or branch on a value, except the softmax shift, which is taken from the real part and cancels. So complex
+// numbers give exact derivatives (complex_step.h), and Var gives all of them at once (tape.h).
 //
 // Shape letters are those of core/index.h; a suffix gives the memory order, last letter contiguous:
-//   B batch  T time  N = B*T tokens  C width  D value channels  H heads  K head size  F MLP width  V
-//   vocabulary E taps of a short causal convolution (the last tap multiplies the current token)  G hidden
-//   size of the gate
+//   B  batch             H  heads
+//   T  time              K  head size
+//   N  tokens, B*T       F  MLP width
+//   C  width             V  vocabulary
+//   D  value channels    G  hidden size of the gate
+//   E  taps of a short causal convolution; the last tap multiplies the current token
 // The residual state of a token is D planes of C features: state_NDC. Linear weights are [out, in].
 #pragma once
 
@@ -24,6 +28,13 @@ namespace ddl::ref {
 template <class Num>
 using Vec = std::vector<Num>;
 
+// Called without std:: below, so that a number type can bring its own (Var does).
+using std::exp;
+using std::log;
+using std::real;
+using std::sqrt;
+using std::tanh;
+
 inline constexpr double kNormEps = 1e-5;       // inside every RMSNorm
 inline constexpr double kRopeBase = 10000;     // rotary base
 inline constexpr double kDirectionEps = 1e-5;  // the paper's eps_k
@@ -34,12 +45,12 @@ void check_size(const Vec<Num>& x, Index expected, const char* name) {
             expected);
 }
 
-// ---------------------------------------------------------------- scalar functions
+// Scalar functions.
 
 // sigmoid(z) = 1 / (1 + exp(-z))
 template <class Num>
 Num sigmoid(Num z) {
-  return Num(1) / (Num(1) + std::exp(-z));
+  return Num(1) / (Num(1) + exp(-z));
 }
 
 // silu(z) = z sigmoid(z)
@@ -51,7 +62,7 @@ Num silu(Num z) {
 // logit(p) = log(p / (1 - p)), the bias at which the gate starts at 2p
 inline double logit(double p) { return std::log(p) - std::log(1 - p); }
 
-// ---------------------------------------------------------------- the backbone
+// The backbone.
 
 // y_c = w_c x_c / sqrt(mean_j x_j^2 + eps), one mean per row
 template <class Num>
@@ -61,13 +72,15 @@ Vec<Num> rmsnorm(const Vec<Num>& x_NC, const Vec<Num>& w_C, Index N, Index C, do
   for (Index n = 0; n < N; ++n) {
     Num sum_squares(0);
     for (Index c = 0; c < C; ++c) sum_squares += x_NC[n * C + c] * x_NC[n * C + c];
-    const Num rstd = Num(1) / std::sqrt(sum_squares / Num(C) + Num(eps));
+    const Num rstd = Num(1) / sqrt(sum_squares / Num(C) + Num(eps));
     for (Index c = 0; c < C; ++c) y_NC[n * C + c] = w_C[c] * (x_NC[n * C + c] * rstd);
   }
   return y_NC;
 }
 
-// y = x W^T:  y_o = sum_i W_oi x_i.   I inputs, O outputs.
+// I inputs, O outputs.
+//   y   = x W^T
+//   y_o = sum_i W_oi x_i
 template <class Num>
 Vec<Num> linear(const Vec<Num>& x_NI, const Vec<Num>& w_OI, Index N, Index I, Index O) {
   check_size(x_NI, N * I, "x_NI"), check_size(w_OI, O * I, "w_OI");
@@ -92,9 +105,10 @@ Vec<Num> linear_bias(const Vec<Num>& x_NI, const Vec<Num>& w_OI, const Vec<Num>&
   return y_NO;
 }
 
-// Rotary positions, split halves: for i < K/2 and angle a = t base^(-2i/K), the pair (x_i, x_{i+K/2}) turns
-// by +a:
-//   y_i = x_i cos a - x_{i+K/2} sin a        y_{i+K/2} = x_i sin a + x_{i+K/2} cos a
+// Rotary positions, split halves: for i < K/2 the pair (x_i, x_{i+K/2}) turns by the angle a.
+//   a         = t base^(-2i/K)
+//   y_i       = x_i cos a - x_{i+K/2} sin a
+//   y_{i+K/2} = x_i sin a + x_{i+K/2} cos a
 // Row t of the buffer is position first_position + t.
 template <class Num>
 Vec<Num> rope(const Vec<Num>& x_BTHK, Index B, Index T, Index H, Index K, double base = kRopeBase,
@@ -118,7 +132,8 @@ Vec<Num> rope(const Vec<Num>& x_BTHK, Index B, Index T, Index H, Index K, double
 }
 
 // What attention does to q and to k before their dot product: rotate, then RMSNorm over each head's K
-// features with one weight vector for all heads:  q' = RMSNorm(rope(q); q_rms)
+// features with one weight vector for all heads:
+//   q' = RMSNorm(rope(q); q_rms)
 template <class Num>
 Vec<Num> rope_qknorm(const Vec<Num>& x_BTHK, const Vec<Num>& w_K, Index B, Index T, Index H, Index K,
                      double base = kRopeBase, double eps = kNormEps) {
@@ -126,8 +141,8 @@ Vec<Num> rope_qknorm(const Vec<Num>& x_BTHK, const Vec<Num>& w_K, Index B, Index
 }
 
 // Causal softmax attention, each head on its own:
-//   p_ts = exp(q_t.k_s / sqrt(K)) / sum_{u <= t} exp(q_t.k_u / sqrt(K))  for s <= t        o_t = sum_{s<=t}
-//   p_ts v_s
+//   p_ts = exp(q_t.k_s / sqrt(K)) / sum_{u<=t} exp(q_t.k_u / sqrt(K))        s <= t
+//   o_t  = sum_{s<=t} p_ts v_s
 template <class Num>
 Vec<Num> attention(const Vec<Num>& q_BTHK, const Vec<Num>& k_BTHK, const Vec<Num>& v_BTHK, Index B, Index T,
                    Index H, Index K) {
@@ -144,11 +159,11 @@ Vec<Num> attention(const Vec<Num>& q_BTHK, const Vec<Num>& k_BTHK, const Vec<Num
         for (Index s = 0; s <= t; ++s) {
           for (Index i = 0; i < K; ++i) score[s] += q_BTHK[row(b, t, h) + i] * k_BTHK[row(b, s, h) + i];
           score[s] *= scale;
-          const double size = std::real(score[s]);
+          const double size = real(score[s]);
           if (s == 0 || size > shift) shift = size;
         }
         Num total(0);
-        for (Num& z : score) total += (z = std::exp(z - Num(shift)));
+        for (Num& z : score) total += (z = exp(z - Num(shift)));
         for (Index s = 0; s <= t; ++s)
           for (Index i = 0; i < K; ++i)
             o_BTHK[row(b, t, h) + i] += score[s] / total * v_BTHK[row(b, s, h) + i];
@@ -156,7 +171,8 @@ Vec<Num> attention(const Vec<Num>& q_BTHK, const Vec<Num>& k_BTHK, const Vec<Num
   return o_BTHK;
 }
 
-// hidden = silu(a) * b, elementwise; a = fc1 x, b = fc2 x
+// Elementwise, with a = fc1 x and b = fc2 x:
+//   y = silu(a) b
 template <class Num>
 Vec<Num> swiglu(const Vec<Num>& a_NF, const Vec<Num>& b_NF) {
   check_size(b_NF, static_cast<Index>(a_NF.size()), "b_NF");
@@ -171,27 +187,30 @@ Vec<Num> logsumexp(const Vec<Num>& z_NV, Index N, Index V) {
   check_size(z_NV, N * V, "z_NV");
   Vec<Num> lse_N(N);
   for (Index n = 0; n < N; ++n) {
-    double shift = std::real(z_NV[n * V]);
+    double shift = real(z_NV[n * V]);
     for (Index v = 1; v < V; ++v)
-      if (std::real(z_NV[n * V + v]) > shift) shift = std::real(z_NV[n * V + v]);
+      if (real(z_NV[n * V + v]) > shift) shift = real(z_NV[n * V + v]);
     Num total(0);
-    for (Index v = 0; v < V; ++v) total += std::exp(z_NV[n * V + v] - Num(shift));
-    lse_N[n] = std::log(total) + Num(shift);
+    for (Index v = 0; v < V; ++v) total += exp(z_NV[n * V + v] - Num(shift));
+    lse_N[n] = log(total) + Num(shift);
   }
   return lse_N;
 }
 
-// L = (1/N) sum_n ( logsumexp_v z_nv - z_n,target(n) )
+// L = mean over the n with a target of ( logsumexp_v z_nv - z_n,target(n) ); a negative target is none
 template <class Num>
 Num cross_entropy(const Vec<Num>& z_NV, const Vec<std::int32_t>& target_N, Index N, Index V) {
   check_size(target_N, N, "target_N");
   const Vec<Num> lse_N = logsumexp(z_NV, N, V);
   Num sum(0);
+  Index targets = 0;
   for (Index n = 0; n < N; ++n) {
-    DDL_CHECK(target_N[n] >= 0 && target_N[n] < V, "target {} outside vocabulary {}", target_N[n], V);
+    if (target_N[n] < 0) continue;
+    DDL_CHECK(target_N[n] < V, "target {} outside vocabulary {}", target_N[n], V);
     sum += lse_N[n] - z_NV[n * V + target_N[n]];
+    ++targets;
   }
-  return sum / Num(N);
+  return sum / Num(targets);
 }
 
 // x_n = W[token(n)]
@@ -206,9 +225,10 @@ Vec<Num> embedding(const Vec<Num>& w_VC, const Vec<std::int32_t>& token_N, Index
   return x_NC;
 }
 
-// ---------------------------------------------------------------- expand: embedding -> state
+// Expand: embedding -> state.
 
-// X_0 = x 1^T: every plane is the embedding
+// Every plane is the embedding:
+//   X_0 = x 1^T
 template <class Num>
 Vec<Num> repeat_channels(const Vec<Num>& x_NC, Index N, Index D, Index C) {
   check_size(x_NC, N * C, "x_NC");
@@ -219,8 +239,8 @@ Vec<Num> repeat_channels(const Vec<Num>& x_NC, Index N, Index D, Index C) {
   return state_NDC;
 }
 
-// Embedding convolution (EC), depthwise and causal over tokens of one sequence:
-//   X_t,dc = sum_e w_edc x_{t-(E-1)+e},c        terms before the sequence are zero
+// Embedding convolution (EC), depthwise and causal over tokens of one sequence; terms before it are zero:
+//   X_t,dc = sum_e w_edc x_{t-(E-1)+e},c
 template <class Num>
 Vec<Num> embedding_conv(const Vec<Num>& x_BTC, const Vec<Num>& w_EDC, Index B, Index T, Index D, Index C,
                         Index E) {
@@ -247,9 +267,10 @@ Vec<Num> identity_embedding_conv(Index D, Index C, Index E) {
   return w_EDC;
 }
 
-// ---------------------------------------------------------------- read: state -> sublayer input
+// Read: state -> sublayer input.
 
-// Channel compressor (CC), the paper's form: x_c = sum_d w_dc X_dc
+// Channel compressor (CC), the paper's form:
+//   x_c = sum_d w_dc X_dc
 template <class Num>
 Vec<Num> channel_compress(const Vec<Num>& state_NDC, const Vec<Num>& w_DC, Index N, Index D, Index C) {
   check_size(state_NDC, N * D * C, "state_NDC"), check_size(w_DC, D * C, "w_DC");
@@ -261,8 +282,9 @@ Vec<Num> channel_compress(const Vec<Num>& state_NDC, const Vec<Num>& w_DC, Index
 }
 
 // Channel compressor as the released code computes it: a "same"-padded convolution along the channels with
-// one kernel of E taps per feature, then a read vector. With left pad p = floor((E-1)/2):
-//   x_c = sum_j read_j sum_m w_cm X_{j-p+m},c        channels outside 0..D-1 are zero
+// one kernel of E taps per feature, then a read vector. Channels outside 0..D-1 are zero.
+//   p   = floor((E-1)/2), the left pad
+//   x_c = sum_j read_j sum_m w_cm X_{j-p+m},c
 template <class Num>
 Vec<Num> released_channel_compress(const Vec<Num>& state_NDC, const Vec<Num>& w_CE, const Vec<Num>& read_D,
                                    Index N, Index D, Index C, Index E) {
@@ -286,7 +308,7 @@ Vec<Num> released_channel_compress(const Vec<Num>& state_NDC, const Vec<Num>& w_
 }
 
 // The same map as one weight per feature and channel, so that released weights run in the paper's form:
-//   w_dc = sum_j read_j w_c,m   over the taps with j - p + m = d, i.e. m = d - j + p in 0..E-1
+//   w_dc = sum_j read_j w_cm        m = d - j + p, if it is in 0..E-1
 template <class Num>
 Vec<Num> fold_released_channel_compress(const Vec<Num>& w_CE, const Vec<Num>& read_D, Index D, Index C,
                                         Index E) {
@@ -301,8 +323,9 @@ Vec<Num> fold_released_channel_compress(const Vec<Num>& w_CE, const Vec<Num>& re
   return w_DC;
 }
 
-// Token compressor (TC): a depthwise causal convolution over tokens, then a read vector over channels:
-//   x_t,c = sum_d read_d sum_e w_edc X_{t-(E-1)+e},dc        terms before the sequence are zero
+// Token compressor (TC): a depthwise causal convolution over tokens, then a read vector over channels.
+// Terms before the sequence are zero.
+//   x_t,c = sum_d read_d sum_e w_edc X_{t-(E-1)+e},dc
 template <class Num>
 Vec<Num> token_compress(const Vec<Num>& state_BTDC, const Vec<Num>& w_EDC, const Vec<Num>& read_D, Index B,
                         Index T, Index D, Index C, Index E) {
@@ -323,9 +346,10 @@ Vec<Num> token_compress(const Vec<Num>& state_BTDC, const Vec<Num>& w_EDC, const
   return x_NC;
 }
 
-// ---------------------------------------------------------------- write: direction, gate, value, rewrite
+// Write: direction, gate, value, rewrite.
 
-// k = h / sqrt(|h|^2 + guard),  guard = eps^2, or eps^2 C as the released Triton kernel has it
+// k     = h / sqrt(|h|^2 + guard)
+// guard = eps^2, or eps^2 C as the released Triton kernel has it
 template <class Num>
 Vec<Num> direction(const Vec<Num>& h_NC, Index N, Index C, double eps = kDirectionEps,
                    bool eps_times_width = false) {
@@ -335,7 +359,7 @@ Vec<Num> direction(const Vec<Num>& h_NC, Index N, Index C, double eps = kDirecti
   for (Index n = 0; n < N; ++n) {
     Num sum_squares(0);
     for (Index c = 0; c < C; ++c) sum_squares += h_NC[n * C + c] * h_NC[n * C + c];
-    const Num norm = std::sqrt(sum_squares + Num(guard));
+    const Num norm = sqrt(sum_squares + Num(guard));
     for (Index c = 0; c < C; ++c) k_NC[n * C + c] = h_NC[n * C + c] / norm;
   }
   return k_NC;
@@ -349,13 +373,13 @@ Vec<Num> gate_linear(const Vec<Num>& c_NC, const Vec<Num>& w_C, const Vec<Num>& 
   return beta_N;
 }
 
-// beta = 2 sigmoid(w2 . tanh(W1 c) + b2).  No inner bias: the released code has none (the paper's text writes
-// one).
+// beta = 2 sigmoid(w2 . tanh(W1 c) + b2)
+// No inner bias: the released code has none, though the paper's text writes one.
 template <class Num>
 Vec<Num> gate_two_layer(const Vec<Num>& c_NC, const Vec<Num>& w1_GC, const Vec<Num>& w2_G,
                         const Vec<Num>& b2_1, Index N, Index C, Index G) {
   Vec<Num> hidden_NG = linear(c_NC, w1_GC, N, C, G);
-  for (Num& z : hidden_NG) z = std::tanh(z);
+  for (Num& z : hidden_NG) z = tanh(z);
   return gate_linear(hidden_NG, w2_G, b2_1, N, G);
 }
 
@@ -387,7 +411,8 @@ Vec<Num> value_constant(Index N, Index D, double constant = 2) {
   return Vec<Num>(N * D, Num(constant));
 }
 
-// r = k^T X:  r_d = sum_c k_c X_dc
+// r   = k^T X
+// r_d = sum_c k_c X_dc
 template <class Num>
 Vec<Num> readout(const Vec<Num>& state_NDC, const Vec<Num>& k_NC, Index N, Index D, Index C) {
   check_size(state_NDC, N * D * C, "state_NDC"), check_size(k_NC, N * C, "k_NC");
@@ -398,7 +423,9 @@ Vec<Num> readout(const Vec<Num>& state_NDC, const Vec<Num>& k_NC, Index N, Index
   return r_ND;
 }
 
-// X' = X + beta k u^T:  X'_dc = X_dc + beta u_d k_c, a gated rank-1 step along k
+// A gated rank-1 step along k:
+//   X'    = X + beta k u^T
+//   X'_dc = X_dc + beta u_d k_c
 template <class Num>
 Vec<Num> rank1_step(const Vec<Num>& state_NDC, const Vec<Num>& k_NC, const Vec<Num>& beta_N,
                     const Vec<Num>& u_ND, Index N, Index D, Index C) {
@@ -412,8 +439,8 @@ Vec<Num> rank1_step(const Vec<Num>& state_NDC, const Vec<Num>& k_NC, const Vec<N
   return next_NDC;
 }
 
-// The delta rewrite: X' = X + beta k (v^T - k^T X).  The bracket is the discrepancy between target and
-// readout.
+// The delta rewrite. The bracket is the discrepancy between target and readout.
+//   X' = X + beta k (v^T - k^T X)
 template <class Num>
 Vec<Num> delta_rewrite(const Vec<Num>& state_NDC, const Vec<Num>& k_NC, const Vec<Num>& beta_N,
                        const Vec<Num>& v_ND, Index N, Index D, Index C) {
@@ -423,14 +450,16 @@ Vec<Num> delta_rewrite(const Vec<Num>& state_NDC, const Vec<Num>& k_NC, const Ve
   return rank1_step(state_NDC, k_NC, beta_N, discrepancy_ND, N, D, C);
 }
 
-// The write-only control: X' = X + beta k v^T.  The same step without the erase term.
+// The write-only control: the same step without the erase term.
+//   X' = X + beta k v^T
 template <class Num>
 Vec<Num> write_only(const Vec<Num>& state_NDC, const Vec<Num>& k_NC, const Vec<Num>& beta_N,
                     const Vec<Num>& v_ND, Index N, Index D, Index C) {
   return rank1_step(state_NDC, k_NC, beta_N, v_ND, N, D, C);
 }
 
-// The ordinary residual: x' = x + h
+// The ordinary residual:
+//   x' = x + h
 template <class Num>
 Vec<Num> add(const Vec<Num>& x_NC, const Vec<Num>& h_NC) {
   check_size(h_NC, static_cast<Index>(x_NC.size()), "h_NC");

@@ -150,6 +150,10 @@ TEST_P(Tiny, AgreesWithAnIndependentDerivation) {
   Real wrong = flat;
   wrong[wrong.size() / 2] += 1e-6 * (1 + golden->norm);
   EXPECT_GT(golden_distance(*golden, value, wrong, p, wte_7, c_q_5), 1);
+  const Parameters<double> by_tape = loss_gradient_by_tape(config, parameters, tokens, targets, B, T);
+  EXPECT_LE(golden_distance(*golden, value, flatten(by_tape), p, by_tape.at("transformer.wte.weight")[7],
+                            by_tape.at("transformer.h.1.attn.c_q.weight")[5]),
+            1);
 
   // The other number types give the same loss, each to its own rounding.
   const double magnitude = value + norm(p) * norm(flat);

@@ -1,46 +1,77 @@
-#include "core/options.h"
+#include "model/residual/registry.h"
+
+#include <utility>
+
+#include "core/error.h"
 #include "model/config.h"
-#include "model/residual/residual.h"
 #include "model/residual/rules.h"
 
 namespace ddl {
 namespace {
 
-std::vector<ResidualEntry>& entries() {
-  // In the order of the paper's tables, controls last. A new rule is one line here.
-  static std::vector<ResidualEntry> all = {baseline_rule(),    ddl_dv1_rule(), ddl_tc_noec_rule(),
-                                           ddl_cc_noec_rule(), ddl_tc_rule(),  ddl_cc_rule(),
-                                           wo_dv1_rule(),      wo_tc_rule(),   wo_cc_rule()};
+// A new rule is one line here.
+std::vector<RuleEntry> built_in() {
+  std::vector<RuleEntry> all;
+  for (auto make : {delta_rules})
+    for (RuleEntry& entry : make()) all.push_back(std::move(entry));
+  return all;
+}
+
+std::vector<RuleEntry>& entries() {
+  static std::vector<RuleEntry> all = built_in();
   return all;
 }
 
 }  // namespace
 
-void register_residual(ResidualEntry entry) {
-  std::erase_if(entries(), [&](const ResidualEntry& other) { return other.name == entry.name; });
+void register_rule(RuleEntry entry) {
+  std::erase_if(entries(), [&](const RuleEntry& other) { return other.name == entry.name; });
   entries().push_back(std::move(entry));
 }
 
-std::vector<std::string> residual_names() {
+std::vector<std::string> rule_names() {
   std::vector<std::string> names;
-  for (const ResidualEntry& entry : entries()) names.push_back(entry.name);
+  for (const RuleEntry& entry : entries()) names.push_back(entry.name);
   return names;
 }
 
-const ResidualEntry& find_residual(const std::string& name) {
-  for (const ResidualEntry& entry : entries())
+const RuleEntry& find_rule(const std::string& name) {
+  for (const RuleEntry& entry : entries())
     if (entry.name == name) return entry;
-  throw UserError("no residual interface '{}'; there are {} (nearest: {})", name,
-                  fmt::join(residual_names(), ", "), nearest(name, residual_names()));
+  throw UserError("no residual rule '{}'; there are {} (nearest: {})", name, fmt::join(rule_names(), ", "),
+                  nearest(name, rule_names()));
 }
 
 template <>
-std::unique_ptr<Residual<float>> make_residual<float>(const ModelConfig& config, BatchShape shape) {
-  return find_residual(config.residual).make_f32(config, shape);
+std::unique_ptr<ResidualRule<float>> make_rule<float>(const ModelConfig& config) {
+  return find_rule(config.residual()).make_f32(config);
 }
 template <>
-std::unique_ptr<Residual<bf16>> make_residual<bf16>(const ModelConfig& config, BatchShape shape) {
-  return find_residual(config.residual).make_bf16(config, shape);
+std::unique_ptr<ResidualRule<bf16>> make_rule<bf16>(const ModelConfig& config) {
+  return find_rule(config.residual()).make_bf16(config);
+}
+
+namespace {
+
+template <class Num>
+std::unique_ptr<ref::Rule<Num>> make_with(const MakeOracle<Num>& make, const ModelConfig& config) {
+  if (!make) throw UserError("the residual rule '{}' has no reference form", config.residual());
+  return make(config);
+}
+
+}  // namespace
+
+template <>
+std::unique_ptr<ref::Rule<double>> make_oracle(const ModelConfig& config) {
+  return make_with(find_rule(config.residual()).oracle, config);
+}
+template <>
+std::unique_ptr<ref::Rule<ref::Complex>> make_oracle(const ModelConfig& config) {
+  return make_with(find_rule(config.residual()).complex_oracle, config);
+}
+template <>
+std::unique_ptr<ref::Rule<ref::Var>> make_oracle(const ModelConfig& config) {
+  return make_with(find_rule(config.residual()).tape_oracle, config);
 }
 
 }  // namespace ddl

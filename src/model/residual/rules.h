@@ -1,18 +1,45 @@
-// The built-in rules, one per file.
+// The built-in rules, and the options that the delta family shares.
 #pragma once
 
-#include "model/residual/residual.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/option_set.h"
+#include "model/residual/fused_rule.h"
 
 namespace ddl {
 
-ResidualEntry baseline_rule();
-ResidualEntry ddl_dv1_rule();
-ResidualEntry ddl_tc_noec_rule();
-ResidualEntry ddl_cc_noec_rule();
-ResidualEntry ddl_tc_rule();
-ResidualEntry ddl_cc_rule();
-ResidualEntry wo_dv1_rule();
-ResidualEntry wo_tc_rule();
-ResidualEntry wo_cc_rule();
+// Options of rules that write along k with a gate and a target. Which of them a rule lists depends on how it
+// makes and reads its state.
+struct DeltaOptions final : OptionSet {
+  static constexpr float kValueScale = 4;  // of the sigmoid value branch
+
+  Index channels = 4;      // D, the paper's d_v
+  Index state_kernel = 4;  // taps of the token compressor
+  Index embed_kernel = 4;  // taps of the embedding convolution
+  std::string compressor = "sublayer";
+  std::string gate = "linear";
+  Index gate_hidden = 128;
+  double beta_init = 1.0;
+  std::string value = "sigmoid";
+  double k_eps = 1e-5;
+  bool store_state = false;
+
+  DeltaOptions(Expand expand, Read read)
+      : expanded_(read != Read::kIdentity), reads_tokens_(read == Read::kToken), has_conv_(expand == Expand::kConv) {}
+  std::unique_ptr<OptionSet> clone() const override { return std::make_unique<DeltaOptions>(*this); }
+  void describe(Options& options) override;
+
+  // The parts of a FusedSpec that these options decide.
+  FusedSpec stream(Expand expand, Read read) const;
+  BranchSpec gate_branch(const std::string& name, const ModelConfig& config) const;
+  BranchSpec value_branch(Index channels_written, const ModelConfig& config) const;
+
+ private:
+  bool expanded_, reads_tokens_, has_conv_;
+};
+
+std::vector<RuleEntry> delta_rules();  // baseline, ddl-*, wo-*
 
 }  // namespace ddl

@@ -1,0 +1,50 @@
+// What computes. An engine makes the three things that the layers above use: a model that learns, a decoder and
+// a scorer. Which one it is, model.engine says; nobody above this header asks.
+//   native       the CPU kernels of this project
+//   reference    the scalar oracle (src/ref) in double precision: slow and obviously right
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/exec.h"
+#include "model/config.h"
+#include "model/decoder.h"
+#include "model/optimizer/optimizer.h"
+#include "model/trainable.h"
+#include "model/tree_scorer.h"
+#include "model/weights.h"
+
+namespace ddl {
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual std::string name() const = 0;
+  virtual std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,
+                                                         const OptimizerConfig& optimizer, std::uint64_t seed,
+                                                         const Exec& ex) const = 0;
+  virtual std::unique_ptr<Decoder> make_decoder(const Weights& weights, const DecoderShape& shape,
+                                                const Exec& ex) const = 0;
+  virtual std::unique_ptr<TreeScorer> make_tree_scorer(const Weights& weights, const TreeShape& shape,
+                                                       const Exec& ex) const = 0;
+};
+
+std::vector<std::string> engine_names();
+const Engine& find_engine(const std::string& name);  // throws UserError, naming the nearest
+
+// By the configuration's engine.
+
+// Parameters at their starting values for `seed`. Throws UserError, with the numbers, on impossible sizes and
+// where the plan exceeds the machine's memory.
+std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,
+                                               const OptimizerConfig& optimizer, std::uint64_t seed,
+                                               const Exec& ex);
+// Both refer to the weights, which must outlive them and stay as they are while sequences are in a decoder.
+// Throw UserError on impossible sizes.
+std::unique_ptr<Decoder> make_decoder(const Weights& weights, const DecoderShape& shape, const Exec& ex);
+std::unique_ptr<TreeScorer> make_tree_scorer(const Weights& weights, const TreeShape& shape, const Exec& ex);
+
+}  // namespace ddl

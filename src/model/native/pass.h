@@ -1,0 +1,35 @@
+// One pass of tokens through the network. Training, prompts, single tokens and trees of sequences run the same
+// loop (network.h); they differ in three things, which a Pass names.
+#pragma once
+
+#include <cstdint>
+
+#include "core/exec.h"
+#include "model/residual/rule.h"
+
+namespace ddl {
+
+template <class T>
+class Attention;
+
+// Keys and values from earlier passes, and how the tokens of this one attend to them.
+template <class T>
+class KeyValueStore {
+ public:
+  virtual ~KeyValueStore() = default;
+  // Makes attention's output rows of its packed q, k and v, and keeps what later passes need.
+  virtual void attend(Index layer, Attention<T>& attention, const Exec& ex) = 0;
+};
+
+template <class T>
+struct Pass {
+  // y_NO = x_NI w_OI^T. Which product is best, and which bits it promises, depends on the kind of pass.
+  using Multiply = void (*)(T* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex);
+
+  Tokens tokens;
+  Multiply multiply = nullptr;
+  KeyValueStore<T>* past = nullptr;          // null: whole sequences, which attend to themselves
+  const std::int32_t* position_N = nullptr;  // null: whole sequences
+};
+
+}  // namespace ddl

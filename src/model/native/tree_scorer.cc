@@ -1,0 +1,233 @@
+#include "model/tree_scorer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/error.h"
+#include "core/profiler.h"
+#include "kernels/attention_paths.h"
+#include "kernels/gemm.h"
+#include "kernels/softmax_xent.h"
+#include "model/native/engine.h"
+#include "model/native/network.h"
+
+namespace ddl {
+
+namespace {
+
+template <class T>
+class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
+ public:
+  NativeTreeScorer(const Weights& weights, const TreeShape& shape, const Exec& ex)
+      : config_(weights.config()),
+        N_(padded_rows(shape.batch_tokens)),
+        depths_(shape.depths),
+        threads_(ex.threads),
+        C_(config_.width),
+        H_(config_.heads),
+        K_(config_.head_size()),
+        V_(config_.vocab),
+        network_(config_) {
+    Arena measured = Arena::measuring();
+    plan(measured);
+    arena_ = Arena::owning(measured.used_bytes());
+    plan(arena_);
+    network_.bind(weights, nullptr);
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  TreeShape shape() const override { return {N_, depths_}; }
+  const Arena& arena() const override { return arena_; }
+
+  void run(std::span<const TreeRun> runs, Visit visit, const Exec& ex) override {
+    for (const TreeRun& run : runs) check_run(run, depths_, config_);
+    DDL_CHECK(ex.threads <= threads_, "planned for {} threads, run with {}", threads_, ex.threads);
+    forget_pass();
+    kept_ = 0, pending_.clear();
+    for (Index r = 0; r < std::ssize(runs); ++r) {
+      const TreeRun& run = runs[r];
+      const Index total = std::ssize(run.tokens);
+      for (Index done = 0; done < total;) {
+        const Index count = std::min(total - done, N_ - used_);
+        enter(run, r, done, count);
+        done += count;
+        if (used_ == N_) pass(visit, ex);
+      }
+    }
+    if (used_ > 0) pass(visit, ex);
+    head(visit, ex);
+  }
+
+ private:
+  // Of the path to the last token: a span of this pass, or part of one. What lies before the first is kept
+  // from earlier passes.
+  struct Piece {
+    Index span, row, position, count;
+    Index end() const { return position + count; }
+  };
+  // Keys of this pass's queries: rows of this pass, or of the kept path.
+  struct Keys {
+    bool kept;
+    Index begin, count;
+  };
+  struct Queries {
+    Index row, count, first_keys, keys;
+  };
+  struct Wanted {
+    Index row, run, token;
+  };
+
+  T* kept_row(T* rows, Index layer, Index position) const {
+    return rows + (layer * config_.context + position) * C_;
+  }
+
+  void plan(Arena& arena) {
+    const Index context = config_.context;
+    token_N_ = arena.take<std::int32_t>("tokens", N_);
+    position_N_ = arena.take<std::int32_t>("tokens", N_);
+    kept_keys_ = arena.take<T>("keys and values of a path", config_.layers * context * C_);
+    kept_values_ = arena.take<T>("keys and values of a path", config_.layers * context * C_);
+    k_NC_ = arena.take<T>("activations", N_ * C_);
+    attention_scratch_ =
+        arena.take<float>("attention scores", attention_paths_scratch(context, K_, threads_));
+    wanted_RC_ = arena.take<T>("logits", kBlockRows * C_);
+    logits_RV_ = arena.take<float>("logits", kBlockRows * V_);
+    network_.plan(arena, {.tokens = N_, .positions = context, .slots = depths_, .threads = threads_});
+  }
+
+  // Adds tokens [done, done + count) of a run to this pass.
+  void enter(const TreeRun& run, Index r, Index done, Index count) {
+    const Index position = run.position + done;
+    while (!path_.empty() && path_.back().position >= position) path_.pop_back();
+    DDL_CHECK(path_.empty() ? position <= kept_ : path_.back().end() == position,
+              "a run at position {} does not follow the one before it", position);
+    if (path_.empty()) kept_ = position;
+
+    Span span{.slot = run.depth, .position = position, .count = count};
+    if (!path_.empty())
+      span.parent = path_.back().span;
+    else if (done == 0 && position > 0)
+      span.from = run.depth - 1;
+    path_.push_back({std::ssize(spans_), used_, position, count});
+    spans_.push_back(span);
+
+    for (Index begin = 0; begin < count; begin += kPathQueries) {
+      const Index queries = std::min(kPathQueries, count - begin), first = std::ssize(keys_);
+      if (kept_ > 0) keys_.push_back({true, 0, kept_});
+      for (const Piece& piece : path_) keys_.push_back({false, piece.row, piece.count});
+      keys_.back().count = begin + queries;
+      queries_.push_back({used_ + begin, queries, first, std::ssize(keys_) - first});
+    }
+    for (Index i = 0; i < count; ++i) {
+      token_N_[used_ + i] = run.tokens[done + i];
+      position_N_[used_ + i] = static_cast<std::int32_t>(position + i);
+      if (done + i >= run.first_wanted) wanted_.push_back({used_ + i, r, done + i});
+    }
+    used_ += count;
+  }
+
+  void pass(Visit visit, const Exec& ex) {
+    const T* context_NC = network_.forward(token_N_,
+                                           {.tokens = Tokens::of(spans_),
+                                            .multiply = linear_blocks<T, T>,
+                                            .past = this,
+                                            .position_N = position_N_},
+                                           ex);
+    for (const Wanted& wanted : wanted_) {
+      std::memcpy(wanted_RC_ + std::ssize(pending_) * C_, context_NC + wanted.row * C_,
+                  static_cast<std::size_t>(C_) * sizeof(T));
+      pending_.push_back(wanted);
+      if (std::ssize(pending_) == kBlockRows) head(visit, ex);
+    }
+    kept_ = path_.back().end();
+    forget_pass();
+  }
+
+  void forget_pass() {
+    used_ = 0;
+    path_.clear(), spans_.clear(), keys_.clear(), queries_.clear(), wanted_.clear();
+  }
+
+  void attend(Index layer, Attention<T>& attention, const Exec& ex) override {
+    const PackedQkv<T> qkv = attention.qkv(layer);
+    attention.rotate(k_NC_, layer, 0, used_, ex);
+    key_rows_.clear(), path_queries_.clear();
+    for (const Keys& keys : keys_)
+      if (keys.kept)
+        key_rows_.push_back(
+            {kept_row(kept_keys_, layer, 0), kept_row(kept_values_, layer, 0), C_, C_, keys.count});
+      else
+        key_rows_.push_back({k_NC_ + keys.begin * C_, qkv.v(keys.begin), C_, qkv.stride(), keys.count});
+    for (const Queries& q : queries_)
+      path_queries_.push_back({attention.o_NC(layer) + q.row * C_, attention.q_NC() + q.row * C_, C_, q.count,
+                               std::span(key_rows_).subspan(static_cast<std::size_t>(q.first_keys),
+                                                            static_cast<std::size_t>(q.keys))});
+    attention_paths<T>(attention_scratch_, path_queries_, config_.context, H_, K_, ex);
+    keep_path(layer, qkv);
+  }
+
+  // The path to this pass's last token, for the next pass.
+  void keep_path(Index layer, const PackedQkv<T>& qkv) {
+    const std::size_t bytes = static_cast<std::size_t>(C_) * sizeof(T);
+    for (const Piece& piece : path_)
+      for (Index i = 0; i < piece.count; ++i) {
+        const Index row = piece.row + i;
+        std::memcpy(kept_row(kept_keys_, layer, piece.position + i), k_NC_ + row * C_, bytes);
+        std::memcpy(kept_row(kept_values_, layer, piece.position + i), qkv.v(row), bytes);
+      }
+  }
+
+  // The rows that have gathered, of one pass or several.
+  void head(Visit visit, const Exec& ex) {
+    if (pending_.empty()) return;
+    const Index rows = std::ssize(pending_);
+    NextToken next;
+    next.scale = config_.logit_scale();
+    network_.head().logits(logits_RV_, wanted_RC_, rows, linear_blocks<T, float>, ex);
+    SoftmaxStats stats[kBlockRows];
+    {
+      const ProfileScope scope("softmax", ex);
+      softmax_stats(stats, logits_RV_, next.scale, rows, V_, ex);
+    }
+    for (Index i = 0; i < rows; ++i) {
+      next.logits_V = {logits_RV_ + i * V_, static_cast<std::size_t>(V_)};
+      next.largest = stats[i].largest, next.log_sum = stats[i].log_sum;
+      visit(pending_[i].run, pending_[i].token, next);
+    }
+    pending_.clear();
+  }
+
+  const ModelConfig config_;
+  const Index N_, depths_;
+  const int threads_;  // attention's scratch is planned for these
+  const Index C_, H_, K_, V_;
+  Network<T> network_;
+
+  Index used_ = 0;  // tokens of this pass so far
+  Index kept_ = 0;  // tokens of the path that earlier passes left and this one has not left yet
+  std::vector<Piece> path_;
+  std::vector<Span> spans_;
+  std::vector<Keys> keys_;
+  std::vector<Queries> queries_;
+  std::vector<Wanted> wanted_, pending_;
+  std::vector<KeyRows<T>> key_rows_;
+  std::vector<PathQueries<T>> path_queries_;
+
+  Arena arena_ = Arena::measuring();
+  std::int32_t *token_N_ = nullptr, *position_N_ = nullptr;
+  T *kept_keys_ = nullptr, *kept_values_ = nullptr;  // [layers][context][C]
+  T *k_NC_ = nullptr, *wanted_RC_ = nullptr;
+  float *logits_RV_ = nullptr, *attention_scratch_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<TreeScorer> make_native_tree_scorer(const Weights& weights, const TreeShape& shape,
+                                                    const Exec& ex) {
+  if (weights.config().uses_bf16()) return std::make_unique<NativeTreeScorer<bf16>>(weights, shape, ex);
+  return std::make_unique<NativeTreeScorer<float>>(weights, shape, ex);
+}
+
+}  // namespace ddl

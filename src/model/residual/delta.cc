@@ -1,0 +1,195 @@
+// The additive residual and the paper's rewrite in all its wirings, with the write-only controls:
+//
+//   baseline     x <- x + h
+//   ddl-*        X <- X + beta k (v^T - k^T X),  k = h / |h|
+//   wo-*         X <- X + beta k v^T, what is left without the erase term: same parameters, same starting values
+//
+//   *-dv1        one channel: the ordinary stream
+//   *-cc         D channels, read by mixing the token's own channels
+//   *-tc         D channels, read by a short convolution over tokens
+//   *-noec       X_0 = x 1^T; without it X_0 comes from a short convolution over the embeddings
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/short_conv.h"
+#include "model/residual/delta_coefficients.h"
+#include "model/residual/fused_rule.h"
+#include "model/residual/rules.h"
+#include "ref/paper_rule.h"
+
+namespace ddl {
+namespace {
+
+// What the nine differ in.
+struct Wiring {
+  const char *name, *summary;
+  Expand expand;
+  Read read;
+  enum Update { kAdd, kDelta, kWriteOnly } update;
+  std::optional<PaperCost> paper;
+};
+
+// In the order of the paper's tables, controls last.
+const Wiring kWirings[] = {
+    {"baseline", "additive residual, the ordinary Transformer", Expand::kIdentity, Read::kIdentity, Wiring::kAdd,
+     PaperCost{1, 1, 1}},
+    {"ddl-dv1", "delta rewrite of the ordinary stream (d_v = 1)", Expand::kIdentity, Read::kIdentity,
+     Wiring::kDelta, PaperCost{0.88, 0.88, 1.00}},
+    {"ddl-tc-noec", "expanded state, token compressor, embedding repeated over channels", Expand::kRepeat,
+     Read::kToken, Wiring::kDelta, PaperCost{0.45, 0.38, 1.31}},
+    {"ddl-cc-noec", "expanded state, channel compressor, embedding repeated over channels", Expand::kRepeat,
+     Read::kChannel, Wiring::kDelta, PaperCost{0.68, 0.57, 1.18}},
+    {"ddl-tc", "expanded state, token compressor, embedding convolution", Expand::kConv, Read::kToken,
+     Wiring::kDelta, PaperCost{0.52, 0.47, 1.15}},
+    {"ddl-cc", "expanded state, channel compressor, embedding convolution: the paper's DDL", Expand::kConv,
+     Read::kChannel, Wiring::kDelta, PaperCost{0.77, 0.67, 1.05}},
+    {"wo-dv1", "write-only control of ddl-dv1: no erase term", Expand::kIdentity, Read::kIdentity,
+     Wiring::kWriteOnly, std::nullopt},
+    {"wo-tc", "write-only control of ddl-tc: no erase term", Expand::kConv, Read::kToken, Wiring::kWriteOnly,
+     std::nullopt},
+    {"wo-cc", "write-only control of ddl-cc: no erase term", Expand::kConv, Read::kChannel, Wiring::kWriteOnly,
+     std::nullopt},
+};
+
+const Wiring& wiring_of(const ModelConfig& config) {
+  return *std::find_if(std::begin(kWirings), std::end(kWirings),
+                       [&](const Wiring& w) { return config.residual() == w.name; });
+}
+
+}  // namespace
+
+void DeltaOptions::describe(Options& o) {
+  if (expanded_) {
+    o.add("model.channels", channels, "value channels per feature (d_v) of the expanded state")
+        .range(1, kMaxChannels);
+    o.add("model.compressor", compressor, "one compressor per sublayer, or one per block (released code)")
+        .choices({"sublayer", "block"});
+  }
+  if (reads_tokens_)
+    o.add("model.state_kernel", state_kernel, "taps of the token compressor").range(1, kMaxTaps);
+  if (has_conv_) o.add("model.embed_kernel", embed_kernel, "taps of the embedding convolution").range(1, kMaxTaps);
+  o.add("model.gate", gate, "gate branch").choices({"linear", "two-layer"});
+  o.add("model.gate_hidden", gate_hidden, "hidden width of the two-layer gate").range(1, 4096);
+  o.add("model.beta_init", beta_init, "the gate's starting value, 0 to 2").range(0, 2);
+  o.add("model.value", value, "value branch: 4 sigmoid(W x + b), W c + b, or the paper's W c")
+      .choices({"sigmoid", "biased", "linear"});
+  o.add("model.k_eps", k_eps, "guard of the direction's norm").range(0, 1);
+  o.add("model.store_state", store_state, "keep the state of every sublayer instead of walking it back");
+}
+
+BranchSpec DeltaOptions::gate_branch(const std::string& name, const ModelConfig& config) const {
+  // The bias at the start: 2 sigmoid(bias) = beta_init, kept off the ends where it would be infinite.
+  const double p = std::clamp(beta_init / 2, 1e-6, 1 - 1e-6);
+  return {.name = name,
+          .activation = Activation::kSigmoid,
+          .scale = 2,
+          .weight = Init::normal(config.hidden_std()),
+          .bias = Init::constant(std::log(p / (1 - p))),
+          .hidden = gate == "two-layer" ? gate_hidden : 0};
+}
+
+BranchSpec DeltaOptions::value_branch(Index channels_written, const ModelConfig& config) const {
+  BranchSpec branch{.name = "v_proj", .rows = channels_written, .weight = Init::normal(config.hidden_std())};
+  if (value == "sigmoid") {
+    branch.input = BranchInput::kUnnormed;
+    branch.activation = Activation::kSigmoid;
+    branch.scale = kValueScale;
+    branch.bias = Init::constant(0);
+  } else if (value == "biased") {
+    branch.bias = Init::constant(2);
+  }
+  return branch;
+}
+
+FusedSpec DeltaOptions::stream(Expand expand, Read read) const {
+  return {.expand = expand,
+          .read = read,
+          .channels = read == Read::kIdentity ? 1 : channels,
+          .embed_taps = embed_kernel,
+          .state_taps = state_kernel,
+          .compressor_per_block = compressor == "block",
+          .store_state = store_state};
+}
+
+namespace {
+
+FusedSpec spec_of(const ModelConfig& config) {
+  const Wiring& wiring = wiring_of(config);
+  if (wiring.update == Wiring::kAdd) return {};
+  const auto& options = config.rule<DeltaOptions>();
+  const bool erases = wiring.update == Wiring::kDelta;
+  FusedSpec spec = options.stream(wiring.expand, wiring.read);
+  const Index D = spec.channels;
+  spec.write = std::make_shared<DeltaCoefficients>(
+      erases ? DeltaCoefficients::Erase::kYes : DeltaCoefficients::Erase::kNo, static_cast<float>(options.k_eps));
+  spec.branches = {options.gate_branch("beta", config), options.value_branch(D, config)};
+  spec.series = {{.name = "gate", .first = 0, .high = 2}, {.name = "target", .first = 1, .count = D}};
+  if (erases) spec.series.push_back({.name = "readout", .source = SeriesSpec::kSaved, .first = 1, .count = D});
+  return spec;
+}
+
+// The released code has the paper's rules only, one compressor per block, and the sigmoid value.
+std::string why_not_in_reference(const ModelConfig& config) {
+  const Wiring& wiring = wiring_of(config);
+  if (wiring.update == Wiring::kAdd) return "";
+  if (wiring.update == Wiring::kWriteOnly) return "a write-only rule";
+  const auto& options = config.rule<DeltaOptions>();
+  if (wiring.read != Read::kIdentity && options.compressor != "block")
+    return "model.compressor is \"sublayer\"; its blocks have one compressor for both sublayers "
+           "(model.compressor=block trains such a model)";
+  if (options.value != "sigmoid")
+    return fmt::format("model.value is \"{}\"; its value branch is 4 sigmoid(W x + b)", options.value);
+  return "";
+}
+
+template <class Num>
+class Oracle : public ref::PaperRule<Num> {
+ public:
+  explicit Oracle(const ModelConfig& config)
+      : ref::PaperRule<Num>(config.width, config.layers, choices(config)) {}
+
+ private:
+  static ref::PaperChoices choices(const ModelConfig& config) {
+    const Wiring& wiring = wiring_of(config);
+    ref::PaperChoices c;
+    if (wiring.update == Wiring::kAdd) return c;
+    const auto& options = config.rule<DeltaOptions>();
+    c.channels = wiring.read == Read::kIdentity ? 1 : options.channels;
+    c.compress_kernel = options.state_kernel;
+    c.embed_kernel = options.embed_kernel;
+    c.expand = wiring.expand == Expand::kConv     ? ref::Expand::conv
+               : wiring.expand == Expand::kRepeat ? ref::Expand::repeat
+                                                  : ref::Expand::identity;
+    c.read = wiring.read == Read::kToken     ? ref::Read::token
+             : wiring.read == Read::kChannel ? ref::Read::channel
+                                             : ref::Read::identity;
+    c.write = wiring.update == Wiring::kDelta ? ref::Write::delta : ref::Write::write_only;
+    c.gate = options.gate == "linear" ? ref::Gate::linear : ref::Gate::two_layer;
+    c.gate_hidden = options.gate_hidden;
+    c.value = options.value == "sigmoid"  ? ref::Value::sigmoid
+              : options.value == "biased" ? ref::Value::biased
+                                          : ref::Value::linear;
+    c.compressor_per_sublayer = options.compressor == "sublayer";
+    c.k_eps = options.k_eps;
+    return c;
+  }
+};
+
+}  // namespace
+
+std::vector<RuleEntry> delta_rules() {
+  std::vector<RuleEntry> entries;
+  for (const Wiring& wiring : kWirings) {
+    OptionSetPtr options;
+    if (wiring.update != Wiring::kAdd)
+      options = OptionSetPtr(std::make_unique<DeltaOptions>(wiring.expand, wiring.read));
+    RuleEntry entry = fused_rule(wiring.name, wiring.summary, std::move(options), spec_of);
+    entry.paper = wiring.paper;
+    entry.not_in_reference = why_not_in_reference;
+    entries.push_back(with_oracle<Oracle>(std::move(entry)));
+  }
+  return entries;
+}
+
+}  // namespace ddl

@@ -1,0 +1,70 @@
+// A model that learns, whatever engine computes it: forward, backward and the optimizer's update.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/exec.h"
+#include "model/config.h"
+#include "model/optimizer/optimizer.h"
+#include "model/residual/rule.h"
+#include "model/weights.h"
+
+namespace ddl {
+
+struct BatchShape {
+  Index B = 1, T = 1;
+  Index N() const { return B * T; }
+};
+
+// B sequences of T tokens. A negative target is not predicted: it adds no loss and no gradient.
+struct BatchView {
+  const std::int32_t* token_BT = nullptr;
+  const std::int32_t* target_BT = nullptr;
+};
+
+// Per token, wanted by evaluation; each may be null. Tokens without a target give 0.
+struct TokenScores {
+  float* loss_N = nullptr;
+  std::uint8_t* correct_N = nullptr;  // 1 where the target is the most likely token
+};
+
+class TrainableModel {
+ public:
+  virtual ~TrainableModel() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual BatchShape shape() const = 0;
+
+  // Parameters and the optimizer's state as they lie in this process's memory. An engine whose numbers live
+  // elsewhere brings them here with download() and takes changes over with upload(), which every engine needs
+  // after a change.
+  virtual Weights& weights() = 0;
+  virtual Optimizer& optimizer() = 0;
+  virtual void download(const Exec& /*ex*/) {}
+  virtual void upload(const Exec& ex) = 0;
+
+  // Mean loss over the targets. The second form also adds grad_scale times its gradient to gradients(), which
+  // are laid out by the weights' table.
+  virtual double loss(const BatchView& batch, const TokenScores& scores, const Exec& ex) = 0;
+  virtual double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) = 0;
+  virtual std::span<float> gradients() = 0;
+
+  // One update at this rate from the gradients, which are zero afterwards in any case.
+  virtual Optimizer::Update update(double lr, const Exec& ex) = 0;
+  virtual void discard_gradients(const Exec& ex) = 0;
+
+  // What the residual rule reports about sublayer s in the last loss_and_grad.
+  virtual std::vector<TokenSeries> series(Index s) const = 0;
+
+  // Bytes by name: parameters, gradients, activations, optimizer state.
+  virtual std::vector<Arena::Entry> memory() const = 0;
+  // Seconds that the matrix products of one step take alone, measured now; 0 where the engine cannot say.
+  virtual double measure_floor(const Exec& /*ex*/) const { return 0; }
+};
+
+std::size_t total_bytes(const std::vector<Arena::Entry>& memory);
+
+}  // namespace ddl
