@@ -151,10 +151,37 @@ Options::Option& Options::find(std::string_view key, const std::string& where) {
     if (option.key() == key) return option;
     keys.push_back(option.key());
   }
+  if (const std::string* why = why_refused(key)) throw UserError("{}: {} {}", where, key, *why);
   throw UserError("{}: unknown option '{}'; did you mean '{}'?", where, key, nearest(key, keys));
 }
 
-void Options::load_text(std::string_view toml_text, const std::string& source_name) {
+void Options::refuse(std::string key, std::string why) {
+  refused_.emplace_back(std::move(key), std::move(why));
+}
+
+const std::string* Options::why_refused(std::string_view key) const {
+  for (const auto& [refused, why] : refused_)
+    if (refused == key) return &why;
+  return nullptr;
+}
+
+std::optional<std::string> Options::peek(std::string_view toml_text, std::string_view key) {
+  try {
+    const toml::table table = toml::parse(toml_text);
+    return table.at_path(key).value<std::string>();
+  } catch (const toml::parse_error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<std::string> Options::peek_assignment(std::string_view assignment, std::string_view key) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || assignment.substr(0, equals) != key) return std::nullopt;
+  const std::string value(assignment.substr(equals + 1));
+  return value.starts_with('"') ? peek(fmt::format("{} = {}", key, value), key) : value;
+}
+
+void Options::load_text(std::string_view toml_text, const std::string& source_name, Refused refused) {
   toml::table table;
   try {
     table = toml::parse(toml_text, source_name);
@@ -170,6 +197,7 @@ void Options::load_text(std::string_view toml_text, const std::string& source_na
       const std::string& key = leaf.first;
       const toml::node* node = leaf.second;
       const std::string where = place(source_name, node->source());
+      if (refused == Refused::kSkip && why_refused(key)) continue;
       Option& option = find(key, where);
       const auto ill_typed = [&] {
         throw UserError("{}: {} expects {}, found {}", where, key, option.expected(), describe_node(*node));

@@ -12,8 +12,10 @@
 //   };
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -60,12 +62,23 @@ class Options {
     return insert(key, &field, description);
   }
 
+  // A key that exists, but not here: with a choice that was not made (core/option_set.h). `why` follows the
+  // key in the message.
+  void refuse(std::string key, std::string why);
+
   // All of them throw UserError on an unknown key (naming the nearest valid one), a wrong type or a value out
   // of range. A failed load changes nothing.
-  void load_text(std::string_view toml, const std::string& source_name);
+  enum class Refused { kThrow, kSkip };  // what to do with a key that refuse() names
+  void load_text(std::string_view toml, const std::string& source_name, Refused refused = Refused::kThrow);
   void load_json(const Json& groups, const std::string& source_name);  // of the form to_json() gives
   void set(std::string_view
                assignment);  // "key=value"; the value as in TOML, quotes around a string may be left out
+
+  // What a TOML text, or "key=value", gives to an option with a string value, before there is a list to load
+  // it into: for choices on which the list depends. Nothing where it does not say, or says it wrongly;
+  // loading it says what is wrong.
+  static std::optional<std::string> peek(std::string_view toml, std::string_view key);
+  static std::optional<std::string> peek_assignment(std::string_view assignment, std::string_view key);
 
   void check(const std::string& source_name) const;  // every range; for values that were set directly
 
@@ -77,7 +90,9 @@ class Options {
  private:
   Option& insert(const std::string& key, Target target, const std::string& description);
   Option& find(std::string_view key, const std::string& where);
+  const std::string* why_refused(std::string_view key) const;  // null where it is not
   std::vector<Option> options_;
+  std::vector<std::pair<std::string, std::string>> refused_;  // key, why
 };
 
 // The candidate with the smallest edit distance to `word` ("" where there is none).
