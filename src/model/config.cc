@@ -53,6 +53,10 @@ void ModelConfig::check() const {
   if (mlp_width() < 1) throw UserError("model.width {} gives an MLP of width 0; set model.mlp", width);
 }
 
+double ModelConfig::hidden_lr_factor() const {
+  return mup ? static_cast<double>(base_width) / static_cast<double>(width) : 1.0;
+}
+
 float ModelConfig::logit_scale() const {
   return mup ? static_cast<float>(base_width) / static_cast<float>(width) : 1.0f;
 }

@@ -47,6 +47,7 @@ struct ModelConfig {
   Index mlp_width() const { return mlp > 0 ? mlp : 8 * width / 3; }
   Index sublayers() const { return 2 * layers; }
   float logit_scale() const;
+  double hidden_lr_factor() const;     // of hidden matrices (mup)
   bool uses_bf16() const;              // "auto" resolved for this machine
   std::string precision_text() const;  // "f32" or "bf16", and what the machine has to do with it
 };
