@@ -7,10 +7,10 @@
 #include "bench/measure.h"
 #include "core/profiler.h"
 #include "core/rng.h"
-#include "kernels/adamw.h"
 #include "kernels/isa.h"
 #include "model/gemm_floor.h"
 #include "model/model.h"
+#include "model/optimizer/optimizer.h"
 
 namespace ddl {
 namespace {
@@ -21,8 +21,8 @@ class Stepper {
   Stepper(const ModelConfig& config, BatchShape shape, const Exec& ex)
       : ex_(ex),
         model_(make_model(config, shape, Model::Mode::kTrain, 1, ex)),
-        m_(static_cast<std::size_t>(model_->table().floats())),
-        v_(m_.size()),
+        arena_(optimizer_arena(config, model_->table())),
+        optimizer_(make_optimizer(model_->table(), config.hidden_lr_factor(), {}, arena_)),
         token_(static_cast<std::size_t>(shape.N())),
         target_(token_.size()) {
     ex_.profiler = &profiler_;
@@ -36,30 +36,29 @@ class Stepper {
 
   double step() {  // seconds
     profiler_.clear();
-    const Index count = model_->table().floats();
     const auto start = std::chrono::steady_clock::now();
     model_->loss_and_grad({token_.data(), target_.data()}, 1, ex_);
-    {
-      const ProfileScope scope("optimizer", ex_);
-      AdamW options;
-      options.grad_scale = std::min(1.0, 1 / std::sqrt(sum_of_squares(model_->grads().data(), count, ex_)));
-      options.step = ++steps_;
-      adamw_step(model_->params().data(), m_.data(), v_.data(), model_->bf16_copy(), model_->grads().data(),
-                 true, options, count, ex_);
-    }
+    optimizer_->step(model_->params(), model_->grads(), model_->bf16_copy(), kLearningRate, ex_);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  std::size_t bytes() const { return model_->arena().used_bytes() + 2 * sizeof(float) * m_.size(); }
+  std::size_t bytes() const { return model_->arena().used_bytes() + arena_.used_bytes(); }
   const std::map<std::string, Profiler::Entry>& profile() const { return profiler_.entries(); }
 
  private:
+  static constexpr double kLearningRate = 1e-3;
+  static Arena optimizer_arena(const ModelConfig& config, const ParamTable& table) {
+    Arena measure = Arena::measuring();
+    make_optimizer(table, config.hidden_lr_factor(), {}, measure);
+    return Arena::owning(measure.used_bytes());
+  }
+
   Profiler profiler_;
   Exec ex_;
   std::unique_ptr<Model> model_;
-  std::vector<float> m_, v_;
+  Arena arena_;  // of the optimizer
+  std::unique_ptr<Optimizer> optimizer_;
   std::vector<std::int32_t> token_, target_;
-  Index steps_ = 0;
 };
 
 void print_profile(const std::map<std::string, Profiler::Entry>& profile) {

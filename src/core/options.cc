@@ -151,8 +151,7 @@ Options::Option& Options::find(std::string_view key, const std::string& where) {
     if (option.key() == key) return option;
     keys.push_back(option.key());
   }
-  if (const auto found = foreign_.find(key); found != foreign_.end())
-    throw UserError("{}: {} cannot be set: {}", where, key, found->second);
+  if (const std::string* why = why_refused(key)) throw UserError("{}: {} {}", where, key, *why);
   throw UserError("{}: unknown option '{}'; did you mean '{}'?", where, key, nearest(key, keys));
 }
 
@@ -160,7 +159,33 @@ bool Options::contains(std::string_view key) const {
   return std::any_of(options_.begin(), options_.end(), [&](const Option& o) { return o.key() == key; });
 }
 
-void Options::load_text(std::string_view toml_text, const std::string& source_name, Foreign foreign) {
+void Options::refuse(std::string key, std::string why) {
+  refused_.emplace_back(std::move(key), std::move(why));
+}
+
+const std::string* Options::why_refused(std::string_view key) const {
+  for (const auto& [refused, why] : refused_)
+    if (refused == key) return &why;
+  return nullptr;
+}
+
+std::optional<std::string> Options::peek(std::string_view toml_text, std::string_view key) {
+  try {
+    const toml::table table = toml::parse(toml_text);
+    return table.at_path(key).value<std::string>();
+  } catch (const toml::parse_error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<std::string> Options::peek_assignment(std::string_view assignment, std::string_view key) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || assignment.substr(0, equals) != key) return std::nullopt;
+  const std::string value(assignment.substr(equals + 1));
+  return value.starts_with('"') ? peek(fmt::format("{} = {}", key, value), key) : value;
+}
+
+void Options::load_text(std::string_view toml_text, const std::string& source_name, Refused refused) {
   toml::table table;
   try {
     table = toml::parse(toml_text, source_name);
@@ -176,7 +201,7 @@ void Options::load_text(std::string_view toml_text, const std::string& source_na
       const std::string& key = leaf.first;
       const toml::node* node = leaf.second;
       const std::string where = place(source_name, node->source());
-      if (foreign == Foreign::kSkip && foreign_.contains(key)) continue;
+      if (refused == Refused::kSkip && why_refused(key)) continue;
       Option& option = find(key, where);
       const auto ill_typed = [&] {
         throw UserError("{}: {} expects {}, found {}", where, key, option.expected(), describe_node(*node));
@@ -203,14 +228,14 @@ void Options::load_text(std::string_view toml_text, const std::string& source_na
   }
 }
 
-void Options::load_json(const Json& groups, const std::string& source_name, Foreign foreign) {
+void Options::load_json(const Json& groups, const std::string& source_name, Refused refused) {
   const std::string before = to_toml();
   try {
     for (const auto& [group, values] : groups.items())
       for (const auto& item : values.items()) {
         const Json& value = item.value();
         const std::string key = group + "." + item.key();
-        if (foreign == Foreign::kSkip && foreign_.contains(key)) continue;
+        if (refused == Refused::kSkip && why_refused(key)) continue;
         Option& option = find(key, source_name);
         const bool fits = std::visit(Overload{[&](bool*) { return value.is_boolean(); },
                                               [&](Index*) { return value.is_number_integer(); },
@@ -231,22 +256,6 @@ void Options::load_json(const Json& groups, const std::string& source_name, Fore
 
 void Options::check(const std::string& source_name) const {
   for (const Option& option : options_) option.check(source_name);
-}
-
-std::optional<std::string> Options::peek_text(std::string_view toml_text, std::string_view key) {
-  try {
-    const toml::table table = toml::parse(toml_text);
-    return table.at_path(key).value<std::string>();
-  } catch (const toml::parse_error&) {
-    return std::nullopt;
-  }
-}
-
-std::optional<std::string> Options::peek_assignment(std::string_view assignment, std::string_view key) {
-  if (!assignment.starts_with(key) || !assignment.substr(key.size()).starts_with('=')) return std::nullopt;
-  std::string_view value = assignment.substr(key.size() + 1);
-  if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
-  return std::string(value);
 }
 
 void Options::set(std::string_view assignment) {

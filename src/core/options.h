@@ -12,7 +12,6 @@
 //   };
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,21 +62,22 @@ class Options {
     return insert(key, &field, description);
   }
 
-  // A key that this list does not have although a user may expect it: loading refuses it with this reason, or
-  // skips it where asked to.
-  void add_foreign(std::string key, std::string reason) { foreign_.emplace(std::move(key), std::move(reason)); }
-  enum class Foreign { kRefuse, kSkip };
+  // A key that exists, but not here: with a choice that was not made (core/option_set.h). `why` follows the
+  // key in the message.
+  void refuse(std::string key, std::string why);
 
   // All of them throw UserError on an unknown key (naming the nearest valid one), a wrong type or a value out
   // of range. A failed load changes nothing.
-  void load_text(std::string_view toml, const std::string& source_name, Foreign foreign = Foreign::kRefuse);
+  enum class Refused { kThrow, kSkip };  // what to do with a key that refuse() names
+  void load_text(std::string_view toml, const std::string& source_name, Refused refused = Refused::kThrow);
   // Of the form to_json() gives.
-  void load_json(const Json& groups, const std::string& source_name, Foreign foreign = Foreign::kRefuse);
+  void load_json(const Json& groups, const std::string& source_name, Refused refused = Refused::kThrow);
   void set(std::string_view assignment);  // "key=value", as in TOML; quotes around a string may be left out
 
-  // What a TOML text or an assignment says about one key of type string, before the list of options is known.
-  // Nothing where it does not name the key, or is no TOML (loading it will say so).
-  static std::optional<std::string> peek_text(std::string_view toml, std::string_view key);
+  // What a TOML text, or "key=value", gives to an option with a string value, before there is a list to load
+  // it into: for choices on which the list depends. Nothing where it does not say, or says it wrongly;
+  // loading it says what is wrong.
+  static std::optional<std::string> peek(std::string_view toml, std::string_view key);
   static std::optional<std::string> peek_assignment(std::string_view assignment, std::string_view key);
 
   void check(const std::string& source_name) const;  // every range; for values that were set directly
@@ -91,8 +91,9 @@ class Options {
  private:
   Option& insert(const std::string& key, Target target, const std::string& description);
   Option& find(std::string_view key, const std::string& where);
+  const std::string* why_refused(std::string_view key) const;  // null where it is not
   std::vector<Option> options_;
-  std::map<std::string, std::string, std::less<>> foreign_;  // key to reason
+  std::vector<std::pair<std::string, std::string>> refused_;  // key, why
 };
 
 // The candidate with the smallest edit distance to `word` ("" where there is none).

@@ -1,7 +1,7 @@
 #include "model/config.h"
 
 #include <cmath>
-#include <set>
+#include <vector>
 
 #include "core/error.h"
 #include "kernels/isa.h"
@@ -10,16 +10,6 @@
 #include "model/residual/registry.h"
 
 namespace ddl {
-namespace {
-
-// "model.gate, model.value", or "none".
-std::string key_list(const Options& options) {
-  std::vector<std::string> keys;
-  for (const Options::Option& option : options.list()) keys.push_back(option.key());
-  return keys.empty() ? "none" : fmt::format("{}", fmt::join(keys, ", "));
-}
-
-}  // namespace
 
 void ModelConfig::use_residual(const std::string& name) {
   if (name == residual_) return;
@@ -27,7 +17,7 @@ void ModelConfig::use_residual(const std::string& name) {
   OptionSetPtr before = std::move(rule_options_);
   residual_ = rule.name;
   rule_options_ = rule.options;
-  if (!before || !rule_options_) return;
+  if (!before) return;
   Options old_options, new_options;
   before->describe(old_options);
   rule_options_->describe(new_options);
@@ -43,19 +33,9 @@ void ModelConfig::describe(Options& o) {
   o.add("model.vocab", vocab, "vocabulary size; 0 takes the data's").range(0, 1 << 24);
   o.add("model.context", context, "longest sequence in tokens").range(1, kMaxContext);
   o.add("model.residual", residual_, "residual rule").choices(rule_names());
-  Options own;
-  if (rule_options_) rule_options_->describe(own);
-  const std::string has = key_list(own);
-  if (rule_options_) rule_options_->describe(o);
-  for (const std::string& name : rule_names()) {
-    OptionSetPtr other = find_rule(name).options;
-    Options options;
-    if (other) other->describe(options);
-    for (const Options::Option& option : options.list())
-      if (!o.contains(option.key()))
-        o.add_foreign(option.key(), fmt::format("the residual rule {} does not have it (its own options: {})",
-                                                residual_, has));
-  }
+  std::vector<NamedOptionSet> all;
+  for (const std::string& name : rule_names()) all.push_back({name, find_rule(name).options});
+  describe_chosen(o, "model.residual", residual_, *rule_options_, all);
   o.add("model.mup", mup, "scale logits and hidden learning rates by base_width / width");
   o.add("model.base_width", base_width, "the width at which mup changes nothing").range(1, 1 << 20);
   o.add("model.embedding_std", embedding_std, "standard deviation of the embedding at the start")
@@ -71,6 +51,7 @@ void ModelConfig::describe(Options& o) {
 }
 
 void ModelConfig::set(const std::string& assignment) {
+  if (const auto rule = Options::peek_assignment(assignment, "model.residual")) return use_residual(*rule);
   Options options;
   describe(options);
   options.set(assignment);

@@ -41,15 +41,15 @@ struct ModelConfig {
   // The rule's options, for the rule itself: Set is the type that its entry registered.
   template <class Set>
   const Set& rule() const {
-    return dynamic_cast<const Set&>(*rule_options_);
+    return rule_options_.as<Set>();
   }
   template <class Set>
   Set& rule() {
-    return dynamic_cast<Set&>(*rule_options_);
+    return rule_options_.as<Set>();
   }
 
   // Keys "model.*": those of every model and those of the rule. Options of other rules are refused with the
-  // list of this rule's. Loading must not change model.residual: choose_residual comes first.
+  // list of this rule's. Whoever loads a configuration finds model.residual first (Options::peek).
   void describe(Options& options);
   void set(const std::string& assignment);  // one option, "model.gate=two-layer"
   // Throws UserError where the sizes do not fit together.
@@ -67,7 +67,7 @@ struct ModelConfig {
 
  private:
   std::string residual_;
-  OptionSetPtr rule_options_;  // null for a rule without options
+  OptionSetPtr rule_options_;
 };
 
 // "tiny", "mini", "small", "medium". Throws UserError on another name.

@@ -71,7 +71,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& sourc
   Options options;
   config.describe(options);
   // Version 0.1 stored the options of all rules with every model.
-  options.load_json(Json{{"model", json["ddl"]}}, source_name, Options::Foreign::kSkip);
+  options.load_json(Json{{"model", json["ddl"]}}, source_name, Options::Refused::kSkip);
   check_config(config, source_name);
   const Json common = common_keys(config);
   for (const auto& [key, expected] : common.items())

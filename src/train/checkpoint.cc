@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -15,21 +14,50 @@
 namespace ddl {
 namespace {
 
-void add_arrays(std::vector<TensorToWrite>& tensors, const ParamTable& table, const float* array,
-                const std::string& prefix) {
-  for (const Param& param : table.list())
-    tensors.push_back({prefix + param.name, "F32", param.shape, array + param.offset});
+// A tensor of a checkpoint's file, and where its values are.
+struct StoredTensor {
+  std::string name;
+  std::vector<Index> shape;
+  float* data = nullptr;
+};
+
+std::vector<StoredTensor> stored_tensors(const ParamTable& table, float* array) {
+  std::vector<StoredTensor> tensors;
+  for (const Param& param : table.list()) tensors.push_back({param.name, param.shape, array + param.offset});
+  return tensors;
 }
 
-void read_arrays(const SafetensorsFile& file, const ParamTable& table, float* array,
-                 const std::string& prefix) {
-  for (const Param& param : table.list()) file.read(prefix + param.name, param.shape, array + param.offset);
+std::vector<StoredTensor> stored_tensors(const ParamTable& table, const std::vector<NamedArray>& state) {
+  std::vector<StoredTensor> tensors;
+  for (const NamedArray& array : state)
+    for (const NamedArray::Tensor& t : array.tensors) {
+      const Param& param = table.list()[t.param];
+      tensors.push_back({array.name + "." + param.name, param.shape, array.data + t.offset});
+    }
+  return tensors;
 }
 
-// A tensor the model does not have means that the file belongs to another model.
-void refuse_others(const SafetensorsFile& file, std::size_t expected) {
-  if (file.tensors().size() != expected)
-    throw UserError("{}: holds {} tensors, this model has {}", file.path(), file.tensors().size(), expected);
+void write_tensors(CheckpointWriter& writer, const char* file, const std::vector<StoredTensor>& tensors) {
+  std::vector<TensorToWrite> to_write;
+  for (const StoredTensor& t : tensors) to_write.push_back({t.name, "F32", t.shape, t.data});
+  writer.add_tensors(file, to_write);
+}
+
+// A tensor that nobody asks for means that the file belongs to another model or another optimizer. Nothing is
+// read before all are known to be there.
+void read_tensors(const std::string& path, const std::vector<StoredTensor>& tensors,
+                  const std::string& whose) {
+  const SafetensorsFile file(path);
+  for (const StoredTensor& t : tensors) file.expect(t.name, t.shape);
+  if (file.tensors().size() != tensors.size())
+    throw UserError("{}: holds {} tensors, {} has {}", path, file.tensors().size(), whose, tensors.size());
+  for (const StoredTensor& t : tensors) file.read(t.name, t.shape, t.data);
+}
+
+// The optimizer whose state a checkpoint holds. The first ones do not say: there was one.
+std::string stored_optimizer(const Json& trainer_json) {
+  const Json& train = trainer_json.at("config").at("train");
+  return train.contains("optimizer") ? train["optimizer"].get<std::string>() : "adamw";
 }
 
 }  // namespace
@@ -55,11 +83,8 @@ CheckpointSaver::CheckpointSaver(std::string parent, Trainer& trainer, FixedFile
       files_(std::move(files)),
       identity_(std::move(identity)) {
   make_folders(parent_);
-  if (!trainer.config().train.background) return;
-  const Index floats = trainer.model().table().floats();
-  const auto take = [&] { return trainer.arena().take<float>("checkpoint copy", floats); };
-  params_ = take(), mean_ = take(), square_ = take();
-  if (trainer.optimizer().state().average) average_ = take();
+  if (trainer.config().train.background)
+    snapshot_ = take_snapshot(trainer.model().table(), trainer.optimizer(), trainer.arena());
 }
 
 CheckpointSaver::~CheckpointSaver() {
@@ -67,17 +92,8 @@ CheckpointSaver::~CheckpointSaver() {
 }
 
 std::size_t CheckpointSaver::expected_bytes() const {
-  const Index arrays = 1 + Optimizer::state_arrays(trainer_.config().train);
-  return static_cast<std::size_t>(arrays * trainer_.model().table().floats()) * sizeof(float) + (1u << 20);
-}
-
-void CheckpointSaver::copy_arrays() {
-  const auto bytes = static_cast<std::size_t>(trainer_.model().table().floats()) * sizeof(float);
-  const Optimizer::State& state = trainer_.optimizer().state();
-  std::memcpy(params_, trainer_.model().params().data(), bytes);
-  std::memcpy(mean_, state.mean, bytes);
-  std::memcpy(square_, state.square, bytes);
-  if (average_) std::memcpy(average_, state.average, bytes);
+  const Index floats = trainer_.model().table().floats() + trainer_.optimizer().state_floats();
+  return static_cast<std::size_t>(floats) * sizeof(float) + (1u << 20);
 }
 
 void CheckpointSaver::save(Prune prune) {
@@ -97,21 +113,20 @@ void CheckpointSaver::save(Prune prune) {
   json["identity"] = identity_;
   json["config"] = config.to_json();
 
-  const Optimizer::State& state = trainer_.optimizer().state();
+  const CheckpointArrays in_use = arrays_in_use(trainer_.model().params(), trainer_.optimizer());
   report_.reset();
   done_ = false;
   if (!config.train.background) {
     report_ = SaveReport{progress.step, "", 0, 0, 0};
-    write({trainer_.model().params().data(), state.mean, state.square, state.average}, to_text(json),
-          progress.step, prune);
+    write(in_use, to_text(json), progress.step, prune);
     done_ = true;
     return;
   }
-  copy_arrays();
+  copy_arrays(in_use, snapshot_, trainer_.model().table());
   report_ = SaveReport{progress.step, "", now() - start, 0, 0};
   thread_ = std::thread([this, text = to_text(json), step = progress.step, prune] {
     try {
-      write({params_, mean_, square_, average_}, text, step, prune);
+      write(snapshot_, text, step, prune);
     } catch (...) {
       error_ = std::current_exception();
     }
@@ -119,22 +134,14 @@ void CheckpointSaver::save(Prune prune) {
   });
 }
 
-void CheckpointSaver::write(const Arrays& arrays, const std::string& trainer_json, Index step, Prune prune) {
+void CheckpointSaver::write(const CheckpointArrays& arrays, const std::string& trainer_json, Index step,
+                            Prune prune) {
   const double start = now();
   const ParamTable& table = trainer_.model().table();
   CheckpointWriter writer(parent_, step);
-  std::vector<TensorToWrite> tensors;
-  add_arrays(tensors, table, arrays.params, "");
-  writer.add_tensors("model.safetensors", tensors);
-  tensors.clear();
-  add_arrays(tensors, table, arrays.mean, "exp_avg.");
-  add_arrays(tensors, table, arrays.square, "exp_avg_sq.");
-  writer.add_tensors("optimizer.safetensors", tensors);
-  if (arrays.average) {
-    tensors.clear();
-    add_arrays(tensors, table, arrays.average, "");
-    writer.add_tensors("average.safetensors", tensors);
-  }
+  write_tensors(writer, "model.safetensors", stored_tensors(table, arrays.params));
+  write_tensors(writer, "optimizer.safetensors", stored_tensors(table, arrays.state));
+  if (arrays.average) write_tensors(writer, "average.safetensors", stored_tensors(table, arrays.average));
   for (const auto& [name, contents] : files_) writer.add_text(name, contents);
   writer.add_text("trainer.json", trainer_json);
   report_->folder = writer.commit();
@@ -173,22 +180,22 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
     if (micro_step != progress.step * trainer.config().train.accumulate)
       throw UserError("{}/trainer.json: the loader stands at micro-batch {}, the run at step {} of {} each",
                       folder, micro_step, progress.step, trainer.config().train.accumulate);
-    const SafetensorsFile model(folder + "/model.safetensors");
-    refuse_others(model, table.list().size());
-    read_arrays(model, table, trainer.model().params().data(), "");
-    const SafetensorsFile optimizer(folder + "/optimizer.safetensors");
-    const Optimizer::State& state = trainer.optimizer().state();
-    read_arrays(optimizer, table, state.mean, "exp_avg.");
-    read_arrays(optimizer, table, state.square, "exp_avg_sq.");
-    refuse_others(optimizer, 2 * table.list().size());
-    if (state.average) {
+    const std::string& chosen = trainer.config().train.optimizer.name;
+    if (const std::string stored = stored_optimizer(json); stored != chosen)
+      throw UserError(
+          "{}: a checkpoint of train.optimizer = {}, expected {}; its state means nothing to another", folder,
+          stored, chosen);
+    const CheckpointArrays arrays = arrays_in_use(trainer.model().params(), trainer.optimizer());
+    read_tensors(folder + "/model.safetensors", stored_tensors(table, arrays.params), "this model");
+    read_tensors(folder + "/optimizer.safetensors", stored_tensors(table, arrays.state),
+                 fmt::format("train.optimizer = {} for this model", chosen));
+    if (arrays.average) {
       const std::string path = folder + "/average.safetensors";
       // An average that is switched on by the resume starts here.
       if (std::filesystem::exists(path))
-        read_arrays(SafetensorsFile(path), table, state.average, "");
+        read_tensors(path, stored_tensors(table, arrays.average), "this model");
       else
-        std::memcpy(state.average, trainer.model().params().data(),
-                    static_cast<std::size_t>(table.floats()) * sizeof(float));
+        std::copy_n(arrays.params, table.floats(), arrays.average);
     }
     trainer.restore(progress, json.at("updates").get<Index>());
   } catch (const Json::exception& error) {

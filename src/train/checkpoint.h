@@ -1,7 +1,9 @@
 // What a checkpoint of a run holds, and how it is written without stopping the run: the arrays are copied,
 // and a thread writes the copy.
 //   model.safetensors        parameters under the model's names, f32
-//   optimizer.safetensors    "exp_avg.NAME", "exp_avg_sq.NAME"
+//   optimizer.safetensors    "STATE.NAME" for every state of the optimizer and every parameter it applies to;
+//   AdamW's
+//                            are "exp_avg.NAME" and "exp_avg_sq.NAME"
 //   average.safetensors      with train.ema: the averaged weights under the model's names
 //   config.json, generation_config.json, tokenizer.json, tokenizer_config.json
 //   trainer.json             step, loader state, seeds, best validation, configuration
@@ -17,6 +19,7 @@
 
 #include "core/arena.h"
 #include "core/record.h"
+#include "train/snapshot.h"
 #include "train/trainer.h"
 
 namespace ddl {
@@ -52,18 +55,14 @@ class CheckpointSaver {
   std::optional<SaveReport> finished();
 
  private:
-  struct Arrays {
-    const float *params = nullptr, *mean = nullptr, *square = nullptr, *average = nullptr;
-  };
-  void copy_arrays();
-  void write(const Arrays& arrays, const std::string& trainer_json, Index step, Prune prune);
+  void write(const CheckpointArrays& arrays, const std::string& trainer_json, Index step, Prune prune);
   std::size_t expected_bytes() const;
 
   const std::string parent_;
   Trainer& trainer_;
   const FixedFiles files_;
   const Json identity_;
-  float *params_ = nullptr, *mean_ = nullptr, *square_ = nullptr, *average_ = nullptr;  // the snapshot
+  CheckpointArrays snapshot_;  // empty where nothing is written in the background
   std::thread thread_;
   std::exception_ptr error_;  // written by the thread, read after joining it
   std::optional<SaveReport> report_;

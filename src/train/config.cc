@@ -1,10 +1,12 @@
 #include "train/config.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/error.h"
 #include "data/dataset.h"
 #include "io/file.h"
+#include "model/residual/registry.h"
 
 namespace ddl {
 namespace {
@@ -24,13 +26,7 @@ void TrainConfig::describe(Options& o) {
   o.add("train.min_lr", min_lr, "where the cosine ends").range(0, 1e6);
   o.add("train.warmup", warmup, "steps over which the rate rises from 0").range(0, kMany);
   o.add("train.schedule", schedule, "after the warm-up").choices({"cosine", "constant"});
-  o.add("train.beta1", beta1, "AdamW: decay of the mean gradient").range(0, 0.999999);
-  o.add("train.beta2", beta2, "AdamW: decay of the mean square").range(0, 0.999999);
-  o.add("train.eps", eps, "AdamW: guard of the division").range(1e-30, 1);
-  o.add("train.weight_decay", weight_decay, "of matrices and the embedding only").range(0, 100);
-  o.add("train.clip", clip, "largest global gradient norm; 0 means no limit").range(0, 1e30);
-  o.add("train.ema", ema, "decay of the weights' average, which is validated and used; 0: off")
-      .range(0, 0.9999999);
+  optimizer.describe(o);
   o.add("data.folder", data_folder, "the dataset");
   o.add("data.order", data_order, "each window once per epoch, or random positions")
       .choices({"epoch", "random"});
@@ -61,26 +57,30 @@ Json RunConfig::to_json() const { return RunConfig(*this).options().to_json(); }
 
 RunConfig load_run_config(const ConfigSources& sources) {
   const std::string file_text = sources.file.empty() ? "" : read_file(sources.file);
-  const auto apply = [&](RunConfig& config) {
-    config.model.vocab = 0;  // the data's, whatever the preset
-    Options options = config.options();
-    const auto load = [&](const std::string& text, const std::string& name) {
-      if (!text.empty()) options.load_text(text, name);
-    };
-    load(sources.stored_toml, "the run's config.toml");
-    load(file_text, sources.file);
-    for (const std::string& assignment : sources.sets) options.set(assignment);
+  // What the sources say of a choice on which sizes or the list of options depend, the last of them;
+  // `fallback` where they say nothing, or nothing valid, which the loading below then refuses.
+  const auto chosen = [&](const char* key, const std::vector<std::string>& valid, std::string fallback) {
+    std::optional<std::string> said = Options::peek(sources.stored_toml, key);
+    if (auto in_file = Options::peek(file_text, key)) said = in_file;
+    for (const std::string& assignment : sources.sets)
+      if (auto set = Options::peek_assignment(assignment, key)) said = set;
+    return said && std::find(valid.begin(), valid.end(), *said) != valid.end() ? *said : fallback;
   };
-  // Twice: the sizes of the preset that a file or --set names must be in place before anything overrides
-  // them.
-  RunConfig first;
-  apply(first);
   RunConfig config;
-  config.preset = sources.preset.empty() ? first.preset : sources.preset;
-  config.model = preset(config.preset);
-  const std::string chosen = config.preset;
-  apply(config);
-  config.preset = chosen;
+  const std::string preset_name =
+      sources.preset.empty() ? chosen("preset", preset_names(), config.preset) : sources.preset;
+  config.model = preset(preset_name);
+  config.model.vocab = 0;  // the data's, whatever the preset
+  config.model.use_residual(chosen("model.residual", rule_names(), config.model.residual()));
+  config.train.optimizer.choose(chosen("train.optimizer", optimizer_names(), config.train.optimizer.name));
+
+  Options options = config.options();
+  // A stored configuration may have been overruled in a choice; the options that came with it go with it.
+  if (!sources.stored_toml.empty())
+    options.load_text(sources.stored_toml, "the run's config.toml", Options::Refused::kSkip);
+  if (!file_text.empty()) options.load_text(file_text, sources.file);
+  for (const std::string& assignment : sources.sets) options.set(assignment);
+  config.preset = preset_name;
   return config;
 }
 

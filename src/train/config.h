@@ -9,6 +9,7 @@
 #include "core/exec.h"
 #include "core/options.h"
 #include "model/config.h"
+#include "model/optimizer/optimizer.h"
 
 namespace ddl {
 
@@ -25,10 +26,7 @@ struct TrainConfig {
   double min_lr = 0;  // where the cosine ends
   Index warmup = 100;
   std::string schedule = "cosine";
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0.1;
-  double clip = 1.0;  // 0: off
-  double ema = 0;     // 0: off
+  OptimizerConfig optimizer;
 
   std::string data_folder;
   std::string data_order = "epoch";

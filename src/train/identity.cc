@@ -13,7 +13,8 @@ namespace {
 bool is_fixed(const std::string& key) {
   if (key.starts_with("model.")) return key != "model.precision" && key != "model.recompute";
   static const std::vector<std::string> kFixed = {"preset",        "train.batch", "train.accumulate",
-                                                  "train.context", "train.seed",  "data.order"};
+                                                  "train.context", "train.seed",  "train.optimizer",
+                                                  "data.order"};
   return std::find(kFixed.begin(), kFixed.end(), key) != kFixed.end();
 }
 
@@ -56,9 +57,12 @@ std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConf
   const Options options_a = a.options(), options_b = b.options();
   std::vector<OptionChange> changes;
   std::string refused;
-  for (std::size_t i = 0; i < options_a.list().size(); ++i) {
-    const auto &was = options_a.list()[i], &is = options_b.list()[i];
-    if (was.value() == is.value()) continue;
+  for (const Options::Option& was : options_a.list()) {
+    const auto found = std::find_if(options_b.list().begin(), options_b.list().end(),
+                                    [&](const Options::Option& other) { return other.key() == was.key(); });
+    // One that is not there belonged to a choice that was changed, which is refused by itself.
+    if (found == options_b.list().end() || found->value() == was.value()) continue;
+    const Options::Option& is = *found;
     if (is_fixed(was.key()))
       refused += fmt::format("\n  {}: {} in the run, {} asked for", was.key(), was.value(), is.value());
     else
@@ -66,7 +70,7 @@ std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConf
   }
   if (!refused.empty())
     throw UserError(
-        "a resumed run cannot change its model or the order of its data:{}\n"
+        "a resumed run cannot change its model, its optimizer or the order of its data:{}\n"
         "Leave these as they were, or use another --out for a new run.",
         refused);
   return changes;

@@ -19,7 +19,8 @@ void check_identity(const Json& began_with, const Json& now, const std::string& 
 struct OptionChange {
   std::string key, before, after;
 };
-// Options that differ. Throws UserError listing those among them that fix the model or the order of the data.
+// Options that differ. Throws UserError listing those among them that fix the model, the
+// optimizer or the order of the data.
 std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConfig& after);
 
 }  // namespace ddl

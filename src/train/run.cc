@@ -202,7 +202,7 @@ void Run::open() {
   }
   if (start_) {
     start_->load(trainer_->model(), ex_);
-    trainer_->optimizer().start_average(ex_);
+    trainer_->optimizer().start_average(trainer_->model().params(), ex_);
     // Kept as step 0: a run that is killed before its first checkpoint must not begin again from random
     // weights.
     saver_->save(CheckpointSaver::Prune::kNo);

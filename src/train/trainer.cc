@@ -10,6 +10,7 @@
 #include "train/batch_view.h"
 #include "train/gate_stats.h"
 #include "train/schedule.h"
+#include "train/snapshot.h"
 
 namespace ddl {
 namespace {
@@ -28,10 +29,11 @@ BatchShape shape_of(const RunConfig& config) { return {config.train.batch, confi
 
 // Optimizer state, and where checkpoints are written in the background a copy of it and of the parameters.
 Arena make_arena(const RunConfig& config, const ModelPlan& plan) {
-  const Index states = Optimizer::state_arrays(config.train);
-  const Index arrays = config.train.background ? 2 * states + 1 : states;
-  const auto array_bytes = static_cast<std::size_t>(round_up(plan.table.floats() * 4, Arena::kAlignBytes));
-  const std::size_t bytes = static_cast<std::size_t>(arrays) * array_bytes;
+  Arena measure = Arena::measuring();
+  const auto optimizer =
+      make_optimizer(plan.table, config.model.hidden_lr_factor(), config.train.optimizer, measure);
+  if (config.train.background) take_snapshot(plan.table, *optimizer, measure);
+  const std::size_t bytes = measure.used_bytes();
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   const auto machine = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
   if (pages > 0 && plan.total_bytes + bytes > machine)
@@ -81,8 +83,9 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const Exec& ex)
   arena_ = make_arena(config, plan);
   model_ = make_model(config.model, shape_of(config), Model::Mode::kTrain,
                       static_cast<std::uint64_t>(config.train.seed), ex);
-  optimizer_ = std::make_unique<Optimizer>(*model_, config.train, arena_);
-  optimizer_->start_average(ex);
+  optimizer_ =
+      make_optimizer(model_->table(), config.model.hidden_lr_factor(), config.train.optimizer, arena_);
+  optimizer_->start_average(model_->params(), ex);
 }
 
 double Trainer::measure_floor() {
@@ -112,9 +115,9 @@ Json Trainer::step() {
   const double before_update = now();
   Optimizer::Update update;
   if (std::isfinite(loss))
-    update = optimizer_->step(lr, ex_);
+    update = optimizer_->step(model_->params(), model_->grads(), model_->bf16_copy(), lr, ex_);
   else
-    optimizer_->discard(ex_), update.grad_norm = NAN;
+    Optimizer::discard(model_->grads(), ex_), update.grad_norm = NAN;
   computed += now() - before_update;
   compute_seconds_ += computed;
 
@@ -146,9 +149,14 @@ Json Trainer::step() {
 Json Trainer::validate() {
   if (!validator_.possible()) return nullptr;
   const double start = now();
-  optimizer_->swap_average(ex_);
+  const auto swap_average = [&] {
+    if (!optimizer_->average()) return;
+    optimizer_->swap_average(model_->params(), ex_);
+    model_->params_changed(ex_);
+  };
+  swap_average();
   const ValidationResult result = validator_.run(*model_, ex_);
-  optimizer_->swap_average(ex_);
+  swap_average();
   progress_.last = {progress_.step, result.loss};
   // A NaN is never the best, nor does it keep a later one from being it.
   const bool better = std::isfinite(result.loss) && (!progress_.best || result.loss < progress_.best->loss);

@@ -12,8 +12,8 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "model/model.h"
+#include "model/optimizer/optimizer.h"
 #include "train/config.h"
-#include "train/optimizer.h"
 #include "train/validation.h"
 
 namespace ddl {

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "model/config_json.h"
+#include "model/optimizer/adamw.h"
 #include "model/residual/residual.h"
 #include "small_run.h"
 #include "train/identity.h"
@@ -68,10 +69,11 @@ TEST(RunConfig, EveryConfigurationFileIsValid) {
     EXPECT_EQ(c.tokens_per_step(), 480 * 1024) << entry.path();
     EXPECT_EQ(c.train.warmup, 2000);
     EXPECT_EQ(c.train.lr, 1e-3);
-    EXPECT_EQ(c.train.beta1, 0.9);
-    EXPECT_EQ(c.train.beta2, 0.95);
-    EXPECT_EQ(c.train.weight_decay, 0.1);
-    EXPECT_EQ(c.train.clip, 1.0);
+    const AdamWOptions& adamw = c.train.optimizer.own.as<AdamWOptions>();
+    EXPECT_EQ(adamw.beta1, 0.9);
+    EXPECT_EQ(adamw.beta2, 0.95);
+    EXPECT_EQ(c.train.optimizer.weight_decay, 0.1);
+    EXPECT_EQ(c.train.optimizer.clip, 1.0);
     EXPECT_EQ(c.train.schedule, "cosine");
     EXPECT_EQ(entry.path().stem().string(), c.preset + "-" + c.model.residual);
     EXPECT_TRUE(c.model.mup);

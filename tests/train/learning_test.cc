@@ -18,12 +18,13 @@ constexpr Index kSteps = 200;
 // learns late, is above it.
 constexpr double kStatedLoss = 1.08;
 
-double loss_after_training(const Dataset& data, const std::string& residual, Index seed) {
-  RunConfig c =
-      load_run_config({"", "", "",
-                       small_sets({"model.residual=" + residual, "train.lr=0.004", "train.warmup=20",
-                                   fmt::format("train.steps={}", kSteps), fmt::format("train.seed={}", seed),
-                                   "train.batch=8", "eval.windows=32", "checkpoint.background=false"})});
+double loss_after_training(const Dataset& data, const std::string& residual, Index seed,
+                           const std::string& optimizer = "adamw") {
+  RunConfig c = load_run_config(
+      {"", "", "",
+       small_sets({"model.residual=" + residual, "train.lr=0.004", "train.warmup=20",
+                   fmt::format("train.steps={}", kSteps), fmt::format("train.seed={}", seed), "train.batch=8",
+                   "eval.windows=32", "checkpoint.background=false", "train.optimizer=" + optimizer})});
   resolve_with_data(c, data, kOneThread);
   Trainer trainer(c, data, kOneThread);
   for (Index i = 0; i < kSteps; ++i) trainer.step();
@@ -49,6 +50,20 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
     if (c == '-') c = '_';
   return name;
 }
+
+// With the rate that was chosen for AdamW.
+TEST(LearningWithMuon, ReachesTheStatedLoss) {
+  const TestFolder folder;
+  const Dataset data = Dataset::open(make_data(folder, "data", 600), kOneThread);
+  const char* seeds = std::getenv("DDL_LEARNING_SEEDS");
+  for (const char* residual : {"baseline", "ddl-cc"})
+    for (Index seed = 1; seed <= (seeds ? std::atol(seeds) : 1); ++seed) {
+      const double loss = loss_after_training(data, residual, seed, "muon");
+      if (seeds) fmt::print("{} seed {}: {:.4f}\n", residual, seed, loss);
+      EXPECT_LT(loss, kStatedLoss) << residual;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryRule, Learning, testing::ValuesIn(residual_names()), test_name);
 
 }  // namespace

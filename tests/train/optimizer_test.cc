@@ -1,131 +1,191 @@
-// The optimizer against its definition in f64: groups, decay, clipping, skipping, averaging.
-#include "train/optimizer.h"
-
+// Runs with a choice of optimizer: its options, its state in checkpoints, and that a run cannot change it.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <limits>
+#include <set>
 
-#include "core/rng.h"
+#include "core/error.h"
+#include "example_optimizer.h"
+#include "io/checkpoint.h"
+#include "io/safetensors.h"
+#include "model/optimizer/muon.h"
+#include "small_run.h"
+#include "train/checkpoint.h"
+#include "train/identity.h"
+#include "train/trainer.h"
 
 namespace ddl {
 namespace {
 
-ModelConfig small_model() {
-  ModelConfig c;
-  c.layers = 1, c.width = 16, c.heads = 2, c.vocab = 11, c.context = 4, c.precision = "f32",
-  c.residual = "ddl-cc";
-  return c;
+std::string checkpoint_of(const std::string& run, Index step) {
+  return run + "/checkpoints/" + checkpoint_name(step);
 }
 
-struct Bench {
-  ModelConfig model_config;
-  TrainConfig config;
-  std::unique_ptr<Model> model;
-  Arena arena;
-  std::unique_ptr<Optimizer> optimizer;
+std::string refusal(const std::vector<std::string>& sets, const std::string& file = "") {
+  return message_of<UserError>([&] { load_run_config({"", "", file, sets}); });
+}
 
-  Bench(const ModelConfig& m, const TrainConfig& t) : model_config(m), config(t), arena(Arena::measuring()) {
-    model = make_model(model_config, {1, 4}, Model::Mode::kTrain, 1, Exec{});
-    arena = Arena::owning(static_cast<std::size_t>(3 * (model->table().floats() + 16)) * 4);
-    optimizer = std::make_unique<Optimizer>(*model, config, arena);
-    optimizer->start_average(Exec{});
-  }
-  void fill_grads(double scale) {
-    const Random random(7, "grads");
-    for (const Param& p : model->table().list())
-      for (Index i = p.offset; i < p.offset + p.count; ++i)
-        model->grads()[i] = static_cast<float>(scale * random.normal(static_cast<std::uint64_t>(i)));
-  }
-  double norm() {
-    double sum = 0;
-    for (const float g : model->grads()) sum += static_cast<double>(g) * static_cast<double>(g);
-    return std::sqrt(sum);
-  }
-};
+TEST(OptimizerChoice, DecidesWhichOptionsThereAre) {
+  const TestFolder folder;
+  // Wherever the choice is made, and in whatever order.
+  const std::string file = folder.write("c.toml", "[train]\nmomentum = 0.5\noptimizer = \"muon\"\n");
+  const RunConfig c = load_run_config({"", "", file, {"train.beta2=0.75"}});
+  EXPECT_EQ(c.train.optimizer.name, "muon");
+  EXPECT_EQ(c.train.optimizer.own.as<MuonOptions>().momentum, 0.5);
+  EXPECT_EQ(c.train.optimizer.own.as<MuonOptions>().rest.beta2, 0.75);
+  EXPECT_EQ(load_run_config({"", "", "", {"train.momentum=0.5", "train.optimizer=muon"}}).to_toml(),
+            load_run_config({"", "", file, {}}).to_toml());
+  EXPECT_EQ(load_run_config({"", c.to_toml(), "", {}}).to_toml(), c.to_toml());
 
-TEST(Optimizer, MatchesTheDefinitionPerGroup) {
-  for (const bool mup : {false, true}) {
-    ModelConfig m = small_model();
-    m.mup = mup, m.base_width = 64;
-    TrainConfig t;
-    t.weight_decay = 0.3, t.clip = 0.5;
-    Bench b(m, t);
-    const std::vector<float> before(b.model->params().begin(), b.model->params().end());
-    b.fill_grads(0.1);
-    const std::vector<float> g(b.model->grads().begin(), b.model->grads().end());
-    const double norm = b.norm(), lr = 0.01;
-    ASSERT_GT(norm, t.clip);
-    const auto update = b.optimizer->step(lr, Exec{});
-    EXPECT_TRUE(update.applied);
-    EXPECT_NEAR(update.grad_norm, norm, 1e-5 * norm);
-    Index decayed = 0, plain = 0, hidden = 0;
-    for (const Param& p : b.model->table().list()) {
-      const bool matrix = p.name.find("c_") != std::string::npos;  // attention and MLP weights
-      EXPECT_TRUE(!matrix || (p.decays && p.hidden_matrix)) << p.name;
-      const double rate = lr * (mup && p.hidden_matrix ? 4.0 : 1.0);
-      for (Index i = p.offset; i < p.offset + p.count; ++i) {
-        const double clipped = static_cast<double>(g[i]) * t.clip / norm;
-        // The first step: both bias corrections undo the decay, so the move is lr g / (|g| + eps).
-        const double expected =
-            static_cast<double>(before[i]) * (1 - (p.decays ? rate * t.weight_decay : 0)) -
-            rate * clipped / (std::abs(clipped) + t.eps);
-        ASSERT_NEAR(b.model->params()[i], expected, 2e-6) << p.name << " " << i;
-      }
-      decayed += p.decays, plain += !p.decays, hidden += p.hidden_matrix;
+  const std::string whose = "train.momentum is an option of train.optimizer = muon";
+  EXPECT_TRUE(contains(refusal({"train.momentum=0.5"}), whose)) << refusal({"train.momentum=0.5"});
+  EXPECT_TRUE(contains(refusal({"train.momentum=0.5"}), "adamw has train.beta1, train.beta2, train.eps"));
+  EXPECT_TRUE(contains(refusal({"train.optimizer=adamw"}, file), "c.toml:2: " + whose));
+  EXPECT_TRUE(contains(refusal({"train.optimizer=muom"}), "nearest: muon"));
+  EXPECT_TRUE(contains(refusal({"train.optimizer=muon", "train.momentum=2"}), "train.momentum is 2"));
+}
+
+// Names of what a checkpoint holds of an optimizer.
+std::set<std::string> stored_state(const std::string& checkpoint) {
+  std::set<std::string> names;
+  const SafetensorsFile file(checkpoint + "/optimizer.safetensors");
+  for (const TensorInfo& tensor : file.tensors()) names.insert(tensor.name);
+  return names;
+}
+
+TEST(OptimizerChoice, CheckpointsHoldTheStateByName) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), adamw = folder / "adamw", muon = folder / "muon";
+  run(small_request(data, adamw, {"train.steps=1", "model.layers=1"}));
+  run(small_request(data, muon, {"train.steps=1", "model.layers=1", "train.optimizer=muon"}));
+  std::set<std::string> of_adamw, of_muon;
+  const SafetensorsFile model(checkpoint_of(muon, 1) + "/model.safetensors");
+  Index matrices = 0, floats = 0;
+  for (const TensorInfo& t : model.tensors()) {
+    for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) of_adamw.insert(prefix + t.name);
+    const bool matrix =
+        t.shape.size() == 2 && t.shape[0] > 1 && !contains(t.name, "wte") && !contains(t.name, "compress");
+    if (matrix) of_muon.insert("momentum." + t.name);
+    if (!matrix)
+      for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) of_muon.insert(prefix + t.name);
+    matrices += matrix, floats += matrix ? t.count : 2 * t.count;
+  }
+  EXPECT_EQ(stored_state(checkpoint_of(adamw, 1)), of_adamw);
+  EXPECT_EQ(stored_state(checkpoint_of(muon, 1)), of_muon);
+  EXPECT_EQ(matrices, 7 + 2);  // of attention and the MLP, and the two value branches
+  Index stored = 0;
+  const SafetensorsFile state(checkpoint_of(muon, 1) + "/optimizer.safetensors");
+  for (const TensorInfo& t : state.tensors()) stored += t.count;
+  EXPECT_EQ(stored, floats);
+}
+
+TEST(OptimizerChoice, ARunCannotChangeIt) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), adamw = folder / "adamw", muon = folder / "muon";
+  run(small_request(data, adamw, {"train.steps=1"}));
+  run(small_request(data, muon, {"train.steps=1", "train.optimizer=muon", "train.momentum=0.9"}));
+  const auto message = [&](const std::string& out, const std::string& optimizer) {
+    return message_of<UserError>([&] {
+      run(resume_request(out, {"train.steps=2", "train.optimizer=" + optimizer}));
+    });
+  };
+  const std::string to_muon = message(adamw, "muon"), to_adamw = message(muon, "adamw");
+  EXPECT_TRUE(contains(to_muon, "train.optimizer: 'adamw' in the run, 'muon' asked for")) << to_muon;
+  // The stored configuration has options that AdamW has not; what is wrong is the choice.
+  EXPECT_TRUE(contains(to_adamw, "train.optimizer: 'muon' in the run, 'adamw' asked for")) << to_adamw;
+  EXPECT_EQ(run(resume_request(muon, {"train.steps=2", "train.momentum=0.8"})).step, 2);
+  EXPECT_EQ(records(muon, "resume").back()["changed"][1]["key"], "train.momentum");
+}
+
+// The level below a run: a checkpoint read into a trainer with another optimizer, or with the wrong tensors.
+TEST(OptimizerChoice, ACheckpointOfAnotherIsRefused) {
+  const TestFolder folder;
+  const std::string path = make_data(folder), out = folder / "run";
+  run(small_request(path, out, {"train.steps=1"}));
+  const Dataset data = Dataset::open(path, kOneThread);
+  RunConfig c = load_run_config({"", "", "", small_sets({"train.optimizer=muon"})});
+  resolve_with_data(c, data, kOneThread);
+  Trainer muon(c, data, kOneThread);
+  const std::string checkpoint = checkpoint_of(out, 1);
+  const auto message = [&](Trainer& trainer) {
+    return message_of<UserError>([&] { load_checkpoint(checkpoint, trainer); });
+  };
+  EXPECT_EQ(message(muon), checkpoint +
+                               ": a checkpoint of train.optimizer = adamw, expected muon; its state "
+                               "means nothing to another");
+
+  RunConfig same = load_run_config({"", "", "", small_sets()});
+  resolve_with_data(same, data, kOneThread);
+  Trainer adamw(same, data, kOneThread);
+  load_checkpoint(checkpoint, adamw);
+  const std::string file = checkpoint + "/optimizer.safetensors";
+  const float value = 0;
+  write_safetensors(file, std::vector<TensorToWrite>{{"exp_avg.x", "F32", {1}, &value}}, {});
+  EXPECT_TRUE(contains(message(adamw), file + ": tensor 'exp_avg.transformer.wte.weight' is missing"))
+      << message(adamw);
+  std::vector<TensorToWrite> tensors;
+  std::vector<float> zeros(adamw.model().table().floats());
+  for (const std::string prefix : {"exp_avg.", "exp_avg_sq.", "momentum."})
+    for (const Param& p : adamw.model().table().list())
+      tensors.push_back({prefix + p.name, "F32", p.shape, zeros.data()});
+  write_safetensors(file, tensors, {});
+  EXPECT_TRUE(contains(message(adamw), fmt::format("{}: holds {} tensors, train.optimizer = adamw for this "
+                                                   "model has {}",
+                                                   file, tensors.size(), tensors.size() / 3 * 2)))
+      << message(adamw);
+}
+
+// Runs from before there was a choice do not name it; they were AdamW's.
+TEST(OptimizerChoice, RunsThatDoNotNameItGoOn) {
+  const TestFolder folder;
+  const std::string data = make_data(folder), whole = folder / "whole", old = folder / "old";
+  run(small_request(data, whole, {"train.steps=4"}));
+  run(small_request(data, old, {"train.steps=4", "checkpoint.every_steps=2", "checkpoint.keep_last=9"}));
+  remove_checkpoint(checkpoint_of(old, 4));
+  std::string config = contents_of(old + "/config.toml");
+  const std::size_t line = config.find("train.optimizer");
+  ASSERT_NE(line, std::string::npos);
+  config.erase(line, config.find('\n', line) + 1 - line);
+  write_file_atomic(old + "/config.toml", config);
+  const std::string checkpoint = checkpoint_of(old, 2);
+  Json trainer = read_trainer_json(checkpoint);
+  ASSERT_EQ(trainer["config"]["train"].erase("optimizer"), 1u);
+  {
+    CheckpointWriter writer(old + "/checkpoints", 2);
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
+      const std::string name = entry.path().filename();
+      if (name == "trainer.json")
+        writer.add_text(name, to_text(trainer));
+      else if (name != "manifest.json")
+        writer.add_text(name, contents_of(entry.path()));
     }
-    EXPECT_GT(decayed, 0);
-    EXPECT_GT(plain, 0);
-    EXPECT_GT(hidden, 0);
-    for (const float left : b.model->grads()) ASSERT_EQ(left, 0);
+    writer.commit();
   }
+  EXPECT_EQ(run(resume_request(old)).step, 4);
+  EXPECT_EQ(records(old, "resume").size(), 1u);
+  EXPECT_EQ(trajectory(old), trajectory(whole));
 }
 
-TEST(Optimizer, DoesNotClipBelowTheLimitOrWithoutOne) {
-  for (const double clip : {0.0, 1e6}) {
-    TrainConfig t;
-    t.clip = clip;
-    Bench b(small_model(), t);
-    b.fill_grads(10);
-    const float g0 = b.model->grads()[0];
-    b.optimizer->step(0.01, Exec{});
-    EXPECT_FLOAT_EQ(b.optimizer->state().mean[0], static_cast<float>(0.1 * static_cast<double>(g0)));
-  }
-}
-
-TEST(Optimizer, SkipsWhatIsNotFinite) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    Bench b(small_model(), {});
-    b.fill_grads(1);
-    b.optimizer->step(0.01, Exec{});
-    const std::vector<float> before(b.model->params().begin(), b.model->params().end());
-    const float mean = b.optimizer->state().mean[3];
-    b.fill_grads(1);
-    b.model->grads()[5] = bad;
-    EXPECT_FALSE(b.optimizer->step(0.01, Exec{}).applied);
-    EXPECT_EQ(b.optimizer->updates(), 1);
-    EXPECT_EQ(b.optimizer->state().mean[3], mean);
-    EXPECT_EQ(std::memcmp(before.data(), b.model->params().data(), before.size() * 4), 0);
-    for (const float left : b.model->grads()) ASSERT_EQ(left, 0);
-  }
-}
-
-TEST(Optimizer, AverageFollowsAndSwaps) {
-  TrainConfig t;
-  t.ema = 0.2;  // below the early limit of 2/11 = 0.18 only from the second update on
-  Bench b(small_model(), t);
-  const float start = b.model->params()[0];
-  b.fill_grads(1);
-  b.optimizer->step(0.1, Exec{});
-  const float moved = b.model->params()[0];
-  const double keep = 2.0 / 11;
-  EXPECT_NEAR(b.optimizer->state().average[0], moved + keep * (start - moved), 1e-6);
-  const float average = b.optimizer->state().average[0];
-  b.optimizer->swap_average(Exec{});
-  EXPECT_EQ(b.model->params()[0], average);
-  b.optimizer->swap_average(Exec{});
-  EXPECT_EQ(b.model->params()[0], moved);
+// One that this program does not know: registered, it has its options, its checkpoints and its resume.
+TEST(OptimizerChoice, ARegisteredOneNeedsNothingElse) {
+  register_optimizer(sgd_entry());
+  const TestFolder folder;
+  const std::string data = make_data(folder), whole = folder / "whole", parts = folder / "parts";
+  const std::vector<std::string> sets = {
+      "train.steps=6",        "train.optimizer=sgd",    "train.momentum=0.8",       "train.lr=0.1",
+      "model.precision=bf16", "checkpoint.keep_last=9", "checkpoint.every_steps=3", "checkpoint.keep_best=0"};
+  run(small_request(data, whole, sets));
+  run(small_request(data, parts, sets));
+  remove_checkpoint(checkpoint_of(parts, 6));
+  run(resume_request(parts));
+  EXPECT_EQ(trajectory(whole), trajectory(parts));
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(contents_of(checkpoint_of(whole, 6) + "/" + file),
+              contents_of(checkpoint_of(parts, 6) + "/" + file));
+  const auto steps = records(whole, "step");
+  EXPECT_LT(steps.back()["loss"].get<double>(), steps.front()["loss"].get<double>());
+  EXPECT_TRUE(
+      contains(refusal({"train.optimizer=sgd", "train.beta1=0.5"}),
+               "train.beta1 is an option of train.optimizer = adamw or muon; sgd has train.momentum"));
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ TEST(Run, ResumeRepeatsTheUninterruptedRun) {
   const std::vector<std::vector<std::string>> kinds = {
       {"model.precision=f32"},
       {"model.precision=bf16", "train.ema=0.9", "model.residual=ddl-tc"},
+      {"train.optimizer=muon", "train.ema=0.9", "model.precision=bf16"},
       {"train.accumulate=2", "data.order=random", "model.residual=baseline", "checkpoint.background=false"}};
   int kind = 0;
   for (std::vector<std::string> sets : kinds) {

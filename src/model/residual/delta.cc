@@ -181,10 +181,10 @@ class Oracle : public ref::PaperRule<Num> {
 std::vector<RuleEntry> delta_rules() {
   std::vector<RuleEntry> entries;
   for (const Wiring& wiring : kWirings) {
-    OptionSetPtr options;
-    if (wiring.update != Wiring::kAdd)
-      options = OptionSetPtr(std::make_unique<DeltaOptions>(wiring.expand, wiring.read));
-    RuleEntry entry = fused_rule(wiring.name, wiring.summary, std::move(options), spec_of);
+    const OptionSetPtr options = wiring.update == Wiring::kAdd
+                                     ? OptionSetPtr(NoOptions())
+                                     : OptionSetPtr(DeltaOptions(wiring.expand, wiring.read));
+    RuleEntry entry = fused_rule(wiring.name, wiring.summary, options, spec_of);
     entry.paper = wiring.paper;
     entry.not_in_reference = why_not_in_reference;
     entries.push_back(with_oracle<Oracle>(std::move(entry)));

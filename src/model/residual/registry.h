@@ -29,7 +29,7 @@ struct RuleEntry {
   std::string name, summary;
   std::optional<PaperCost> paper = {};
   // The rule's own options at their defaults, under keys "model.*". Only this rule's files look into them.
-  OptionSetPtr options = {};
+  OptionSetPtr options = OptionSetPtr(NoOptions());
   MakeRule<float> make_f32;
   MakeRule<bf16> make_bf16;
   // The rule as scalar code on any number type (src/ref): what it is held to, and what the reference engine runs.

@@ -1,7 +1,6 @@
 // The built-in rules, and the options that the delta family shares.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,7 +11,7 @@ namespace ddl {
 
 // Options of rules that write along k with a gate and a target. Which of them a rule lists depends on how it
 // makes and reads its state.
-struct DeltaOptions final : OptionSet {
+struct DeltaOptions final : OptionSetOf<DeltaOptions> {
   static constexpr float kValueScale = 4;  // of the sigmoid value branch
 
   Index channels = 4;      // D, the paper's d_v
@@ -28,7 +27,6 @@ struct DeltaOptions final : OptionSet {
 
   DeltaOptions(Expand expand, Read read)
       : expanded_(read != Read::kIdentity), reads_tokens_(read == Read::kToken), has_conv_(expand == Expand::kConv) {}
-  std::unique_ptr<OptionSet> clone() const override { return std::make_unique<DeltaOptions>(*this); }
   void describe(Options& options) override;
 
   // The parts of a FusedSpec that these options decide.

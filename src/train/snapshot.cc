@@ -1,0 +1,26 @@
+#include "train/snapshot.h"
+
+#include <algorithm>
+
+namespace ddl {
+
+CheckpointArrays arrays_in_use(std::span<float> params, const Optimizer& optimizer) {
+  return {params.data(), optimizer.state(), optimizer.average()};
+}
+
+CheckpointArrays take_snapshot(const ParamTable& table, const Optimizer& optimizer, Arena& arena) {
+  const auto take = [&](Index floats) { return arena.take<float>("checkpoint copy", floats); };
+  CheckpointArrays arrays{take(table.floats()), optimizer.state(), nullptr};
+  for (NamedArray& array : arrays.state) array.data = take(array.floats);
+  if (optimizer.has_average()) arrays.average = take(table.floats());
+  return arrays;
+}
+
+void copy_arrays(const CheckpointArrays& from, const CheckpointArrays& to, const ParamTable& table) {
+  std::copy_n(from.params, table.floats(), to.params);
+  for (std::size_t i = 0; i < from.state.size(); ++i)
+    std::copy_n(from.state[i].data, from.state[i].floats, to.state[i].data);
+  if (from.average) std::copy_n(from.average, table.floats(), to.average);
+}
+
+}  // namespace ddl
