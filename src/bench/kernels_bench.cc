@@ -115,7 +115,7 @@ class KernelsBench {
     report(s, name, t, flops, 0, flops / t.best_s / 1e9 / peak, in_bf16 ? "bf16 GEMM" : "f32 GEMM");
   }
 
-  // The door beside the library called directly on the same data.
+  // The GEMM wrapper compared with direct calls of the library on the same data.
   void gemm_door(const Shape& s) {
     const Index N = s.N() / 4;  // 4096 tokens: the batch of a training step
     struct Product {

@@ -1,4 +1,4 @@
-// ./ddl bench: speed beside the hardware's limit.
+// ./ddl bench: speed compared with the hardware's limit.
 #include <memory>
 
 #include "bench/decode_bench.h"

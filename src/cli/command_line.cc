@@ -73,8 +73,8 @@ void Command::on_run(std::function<void()> run) { app_->callback(std::move(run))
 
 namespace {
 
-// CLI11 only says that some command is missing; names the word that is none, and the command it is closest
-// to. Follows the commands that were given: ./ddl data prepar is a misspelt command of data.
+// CLI11 only says that some command is missing. This names the word that is not a command, and the command it
+// is closest to. Follows the commands that were given: ./ddl data prepar is a misspelt command of data.
 std::string explain(const CLI::App& program, const CLI::ParseError& error, int argc, char** argv) {
   const CLI::App* command = &program;
   for (int i = 1; i < argc; ++i) {

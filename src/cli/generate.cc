@@ -65,7 +65,7 @@ struct GenerateCommand {
     for (std::string line;;) {
       fmt::print(stderr, "> ");
       if (!std::getline(std::cin, line)) {
-        fmt::print(stderr, "\n");  // the shell's prompt goes on a line of its own
+        fmt::print(stderr, "\n");  // so that the shell's prompt is on a line of its own
         return;
       }
       if (line.empty()) return;

@@ -37,8 +37,7 @@ Index count_words(const std::vector<std::string>& inputs, const CorpusOptions& o
   return reader.documents();
 }
 
-// --- the commands
-// ------------------------------------------------------------------------------------------------
+// The commands.
 
 struct TrainArgs {
   std::vector<std::string> inputs;

@@ -17,8 +17,7 @@ std::vector<std::string> written_names(const BpeVocabulary& vocabulary) {
   return names;
 }
 
-// Vocabulary and merges are put together as text: a Json object that keeps its order takes quadratic time to
-// fill.
+// Vocabulary and merges are written as text: filling a Json object that keeps its order takes quadratic time.
 std::string tokenizer_json(const BpeVocabulary& vocabulary) {
   const std::vector<std::string> names = written_names(vocabulary);
   const Json byte_level = {

@@ -1,5 +1,4 @@
-// What reads one input of a corpus. A source sets text, answers and piece of a document; the reader numbers
-// it.
+// Reads one input of a corpus. A source sets text, answers and piece of a document; the reader numbers it.
 #pragma once
 
 #include <cstdint>

@@ -20,9 +20,9 @@
 
 namespace ddl {
 
-// B rows of T tokens. targets[b, t] follows inputs[b, t] in the stream. answers[b, t] speaks of targets[b,
-// t]: 0 ordinary, 1 first token of an answer, 2 a further token of it; only answers whose document begins
-// within the row are kept, because the others cannot be known from it.
+// B rows of T tokens. targets[b, t] follows inputs[b, t] in the stream. answers[b, t] is about targets[b, t]:
+// 0 ordinary, 1 first token of an answer, 2 a further token of it. Only answers whose document begins within
+// the row are kept, because the others cannot be known from it.
 struct Batch {
   Index rows = 0, context = 0;
   std::vector<TokenId> inputs_BT, targets_BT;
@@ -62,7 +62,7 @@ class Loader {
 
   // The few integers a checkpoint keeps; `step` is the next one to load.
   Json state(Index step) const;
-  // The step to go on with. Throws UserError showing the difference where the state belongs to other data,
+  // The next step to load. Throws UserError showing the difference where the state belongs to other data,
   // seed, order or batch shape.
   Index resume(const Json& state) const;
 

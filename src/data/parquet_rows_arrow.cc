@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 256;
 
-// Where a leaf column stands in a row: {"choices", "text"} for choices.text.list.element.
+// The place of a leaf column in a row: {"choices", "text"} for choices.text.list.element.
 struct Leaf {
   std::vector<std::string> path;
   std::int16_t list_level = 0;  // definition level from which on the list has an element; 0: no list

@@ -80,7 +80,7 @@ class Preparation {
   }
 
  private:
-  // Only what is a dataset and nothing else may go.
+  // Only a folder that is a dataset and holds nothing else may be replaced.
   void check_replaceable(const std::string& folder) const {
     if (!std::filesystem::exists(folder + "/dataset.json"))
       throw UserError("{}: exists and holds other things; choose another folder", folder);

@@ -1,4 +1,4 @@
-// Plain text: one document a file, or split on a separator; read in pieces, whatever the file's size.
+// Plain text: one document per file, or split on a separator. Files of any size are read in pieces.
 #include <algorithm>
 
 #include "core/error.h"

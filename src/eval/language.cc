@@ -73,7 +73,7 @@ class Evaluation {
         windows.add(static_cast<std::int32_t>(ids[i]), push_window);
         if (waiting_tokens_ < kTokensAtOnce) continue;
         score_waiting(from + (to - from) * static_cast<double>(i) / static_cast<double>(ids.size()));
-        count_documents(1);  // the last goes on
+        count_documents(1);  // the last one has more pieces
       }
     }
     end_document();

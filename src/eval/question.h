@@ -30,8 +30,8 @@ struct Question {
 };
 
 // Which examples of the pool each document is shown, drawn as the harness draws them: one generator for all
-// documents, so those of a document depend on how many came before it. Throws UserError where the pool is too
-// small.
+// documents, so those of a document depend on how many came before it.
+// Throws UserError where the pool is too small.
 std::vector<std::vector<Index>> draw_shots(const Task& task, std::span<const TaskDocument> documents,
                                            std::span<const TaskDocument> pool, Index shots);
 

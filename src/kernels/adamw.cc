@@ -25,8 +25,9 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// m = beta1 m + (1 - beta1) g        v = beta2 v + (1 - beta2) g^2
-// p = p (1 - lr decay) - lr (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps)
+// m = beta1 m + (1 - beta1) g
+// v = beta2 v + (1 - beta2) g^2
+// p = p (1 - lr weight_decay) - lr (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps)
 void AdamWRange(float* p_n, float* m_n, float* v_n, bf16* copy_n, float* g_n, const AdamWFactors& f,
                 Index n) {
   ForEach(n, [&](auto d, Index i) HWY_ATTR {

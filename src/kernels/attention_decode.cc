@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// Four rows at a time share the loads of q (dots) or of the sum (weighted sums).
-constexpr Index kGroup = 4;
+// So many rows of v are added to the sum at a time, which is then loaded and stored once for all of them.
+constexpr Index kValueRows = 4;
 
 // One head. score holds x.keys floats, sum holds K.
 template <class Act>
@@ -41,11 +41,11 @@ HWY_INLINE void Decode(float* score, float* sum, const CachedQuery<Act>& x, Inde
 
   ForEach(K, [&](auto d, Index i) HWY_ATTR { StoreF(hn::Zero(d), d, sum + i); });
   Index j = 0;
-  for (; j + kGroup <= x.keys; j += kGroup) {
+  for (; j + kValueRows <= x.keys; j += kValueRows) {
     const Act* row = v + j * x.ld;
     ForEach(K, [&](auto d, Index i) HWY_ATTR {
       auto s = LoadF(d, sum + i);
-      for (Index g = 0; g < kGroup; ++g)
+      for (Index g = 0; g < kValueRows; ++g)
         s = hn::MulAdd(hn::Set(d, score[j + g]), LoadF(d, row + g * x.ld + i), s);
       StoreF(s, d, sum + i);
     });
@@ -79,7 +79,7 @@ HWY_EXPORT(DecodeF32);
 HWY_EXPORT(DecodeBf16);
 
 namespace {
-// A line apart, so that two threads never write to one.
+// Rounded up to cache lines, so that no two threads write to the same line.
 Index item_floats(Index keys, Index K) { return round_up(keys, 16) + round_up(K, 16); }
 }  // namespace
 

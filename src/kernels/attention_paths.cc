@@ -17,9 +17,10 @@ namespace HWY_NAMESPACE {
 
 // Tiles of twelve sums at most: the smallest vector machines have sixteen registers.
 constexpr Index kTileQueries = 4, kTileKeys = 3, kTileVectors = 2;
-constexpr Index kKeysAtOnce = 32;  // their values stay in the first-level cache for all queries of a block
+constexpr Index kKeysAtOnce = 32;  // the values of so many keys stay in L1 for all queries of a block
 
-// s[g][r] = q_g.k_r for G queries and R keys: one chain of sums per pair, whatever G and R are.
+// s[g][r] = q_g . k_r   for G queries and R keys
+// The order of each sum does not depend on G and R.
 template <Index G, Index R, class Act>
 HWY_INLINE void Dots(float* s, Index ld_s, const Act* HWY_RESTRICT q, Index ld_q, const Act* HWY_RESTRICT k,
                      Index ld_k, Index K) {
@@ -55,7 +56,7 @@ HWY_INLINE void DotsOfGroup(float* s, Index ld_s, const Act* q, Index ld_q, cons
   for (; j < keys.count; ++j) Dots<G, 1>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
 }
 
-// acc[g] += sum_j p[g][j] v_j for G queries over n keys, in the order of j.
+// acc[g] += sum_j p[g][j] v_j   for G queries over n keys, in the order of j
 template <Index G, class Act>
 HWY_INLINE void AddValues(float* acc, const float* p, Index ld_p, const Act* HWY_RESTRICT v, Index ld_v,
                           Index n, Index K) {
@@ -169,7 +170,7 @@ HWY_EXPORT(PathsF32);
 HWY_EXPORT(PathsBf16);
 
 namespace {
-// Rows of scores, and between workers, a line apart.
+// Rows of scores and the scratch of each worker are whole cache lines.
 Index score_floats(Index longest) { return round_up(longest, 16); }
 Index worker_floats(Index longest, Index K) {
   return kPathQueries * (score_floats(longest) + round_up(K, 16));

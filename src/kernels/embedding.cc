@@ -10,7 +10,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// x_nc = wte_{token(n) c}
+// x_nc = wte_vc   with v = token(n)
 template <class X, class W>
 HWY_INLINE void Gather(X* x_NC, const W* wte_VC, const std::int32_t* token_N, Index begin, Index end,
                        Index C) {
@@ -21,7 +21,7 @@ HWY_INLINE void Gather(X* x_NC, const W* wte_VC, const std::int32_t* token_N, In
   }
 }
 
-// dwte_vc += sum over n with token(n) = v of dx_nc,   for columns [begin, end)
+// dwte_vc += dx_nc   with v = token(n), for all n and the columns [begin, end)
 template <class Grad>
 HWY_INLINE void ScatterAdd(float* dwte_VC, const Grad* dx_NC, const std::int32_t* token_N, Index begin,
                            Index end, Index N, Index C) {
@@ -68,7 +68,7 @@ HWY_EXPORT(ScatterAddBf16);
 
 namespace {
 constexpr Index kTokensPerClaim = 32;
-constexpr Index kColumnsPerClaim = 64;  // a thread owns columns, so that no two ever meet in a row
+constexpr Index kColumnsPerClaim = 64;  // threads own columns, so that no two write to the same number
 
 void check_tokens(const std::int32_t* token_N, Index N, Index V) {
   for (Index n = 0; n < N; ++n)

@@ -13,8 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// y[n][r] = x_n . w_r for R rows of w, ldw floats apart, and G tokens. One chain of sums per pair, whatever R
-// and G are, so that a token's result does not depend on its company.
+// y[g][r] = x_g . w_r   for G tokens and R rows of w, row_step rows apart
+// The order of each sum does not depend on R and G, so a token's result does not depend on the other tokens.
 template <Index R, Index G, class T, class Out>
 HWY_INLINE void Tile(Out* y, Index ldy, Index row_step, const T* HWY_RESTRICT x, const T* HWY_RESTRICT w,
                      Index I) {
@@ -25,7 +25,7 @@ HWY_INLINE void Tile(Out* y, Index ldy, Index row_step, const T* HWY_RESTRICT x,
     for (Index g = 0; g < G; ++g) sum[r][g] = hn::Zero(d);
   Index i = 0;
   for (; i + lanes <= I; i += lanes) {
-    if constexpr (R < G) {  // the fewer of the two wait in registers
+    if constexpr (R < G) {  // keep the fewer of the two in registers
       Vec row[R];
       for (Index r = 0; r < R; ++r) row[r] = LoadF(d, w + r * ldw + i);
       for (Index g = 0; g < G; ++g) {
@@ -112,8 +112,8 @@ template <class T, class Out>
 void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
   current_isa();
   if (N == 0) return;
-  // Long streams want large claims; with more than one group of tokens a claim must stay in the second-level
-  // cache. Every thread gets as many.
+  // Long streams want large chunks of rows; with more than one group of tokens a chunk must stay in the
+  // second-level cache. Every thread gets the same number of chunks.
   const Index claim = (N <= kGemvGroup ? Index{256} : Index{128}) << 10,
               rows = gemv_rows(std::min(N, kGemvGroup));
   const Index bytes = O * I * static_cast<Index>(sizeof(T));

@@ -20,8 +20,7 @@ struct Level {
   dnnl_cpu_isa_t onednn;
 };
 
-// Lowest first. Highway always has a fallback without vector instructions, whichever of its two names it goes
-// by.
+// Lowest first. Highway always has a fallback without vector instructions, under one of two names.
 constexpr Level kLevels[] = {
     {"scalar", HWY_SCALAR | HWY_EMU128, dnnl_cpu_isa_sse41},
 #if HWY_ARCH_X86

@@ -28,8 +28,10 @@ namespace ddl {
 namespace HWY_NAMESPACE {
 
 // With c, s = cos, sin of the token's angle for pair i, and a = x_i, b = x_{i+K/2}:
-//   r_i = a c - b s        r_{i+K/2} = a s + b c        rstd = 1 / sqrt(mean x^2 + eps)        y = w r rstd
-// (a rotation keeps the norm, so the mean is taken over x).
+//   r_i       = a c - b s
+//   r_{i+K/2} = a s + b c
+//   rstd      = 1 / sqrt(mean(x^2) + eps)        (a rotation keeps the norm, so x serves for r)
+//   y         = w r rstd
 template <class Act>
 HWY_INLINE float NormalizeHead(Act* y_K, const Act* x_K, const float* w_K, const float* cos_sin_K, Index K) {
   const Index half = K / 2;
@@ -51,8 +53,10 @@ HWY_INLINE float NormalizeHead(Act* y_K, const Act* x_K, const float* w_K, const
 }
 
 // With n = r rstd (recomputed), g = dL/dy and u = g w:
-//   dw = sum over heads and tokens of g n        dr = rstd (u - n mean(u n))
-//   dx_i = dr_i c + dr_{i+K/2} s                 dx_{i+K/2} = dr_{i+K/2} c - dr_i s
+//   dw         = sum over heads and tokens of g n
+//   dr         = rstd (u - n mean(u n))
+//   dx_i       = dr_i c + dr_{i+K/2} s
+//   dx_{i+K/2} = dr_{i+K/2} c - dr_i s
 template <class Act>
 HWY_INLINE void NormalizeHeadBwd(Act* dx_K, float* dw_K, const Act* g_K, const Act* x_K, float rstd,
                                  const float* w_K, const float* cos_sin_K, Index K) {

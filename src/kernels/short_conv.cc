@@ -145,8 +145,7 @@ void TokenCompressBackward(float* HWY_RESTRICT dstate, bool fresh, float* HWY_RE
   }
 }
 
-// The tokens [begin, end): in blocks of four where all four reach the whole kernel, one by one at a
-// sequence's ends.
+// The tokens [begin, end): in blocks of four inside a sequence, one by one near its ends, which lack taps.
 template <class Body>
 HWY_INLINE void ForTokenBlocks(Index begin, Index end, Index T, Index E, bool looks_ahead, const Body& body) {
   constexpr Index kBlock = 4;
@@ -210,8 +209,8 @@ HWY_EXPORT(EmbeddingConvBackwardRange);
 HWY_EXPORT(TokenCompressForwardRange);
 HWY_EXPORT(TokenCompressBackwardRange);
 
-// Sums over tokens: sum(begin, end, row) adds a piece's share to its row; the rows, joined in order, end in
-// the first.
+// Sums over tokens: sum(begin, end, row) adds up one part of the tokens in `row`; then the rows are added in
+// order. Returns the total, which is the first row.
 float* sum_over_tokens(float* scratch, Index N, Index count, const Exec& ex,
                        FunctionRef<void(Index, Index, float*)> sum) {
   parallel_for(kPieces, ex, [&](Index p) {

@@ -1,5 +1,4 @@
-// The two convolutions for decoding: a span's first tokens look back at the rows before it, all others into
-// the span.
+// The two convolutions for decoding. The first tokens of a span read the rows before it, all others the span.
 #include <algorithm>
 
 #include "kernels/isa.h"
@@ -15,8 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// One token; rows[s] is the input row s steps back. Sums run in the order of short_conv.cc, for the same
-// bits.
+// One token; rows[s] is the input row s steps back. Sums have the order of short_conv.cc, for the same bits.
 void EmbeddingConvToken(float* state, const float* const* rows, const float* w_EDC, Index back, Index D,
                         Index C, Index E) {
   for (Index d = 0; d < D; ++d)
@@ -75,7 +73,7 @@ struct Span {
 
 }  // namespace
 
-// A long span is computed as if it began its sequence; then the few tokens for which that is wrong again.
+// A long span is computed as if it began its sequence; the first tokens, where that is wrong, are redone.
 void embedding_conv_span(float* state_nDC, const float* x_nC, RowsBefore before, const float* w_EDC, Index n,
                          Index D, Index C, Index E, const Exec& ex) {
   current_isa();

@@ -73,7 +73,8 @@ void SoftmaxStatsRows(SoftmaxStats* stats_N, const float* logits_NV, float logit
   }
 }
 
-// dx_v = factor exp(scale (x_v - largest)) / sum - factor [v = target]     with factor = grad_scale scale
+// With factor = grad_scale scale:
+//   dx_v = factor exp(scale (x_v - largest)) / sum - factor [v = target]
 template <class Grad>
 HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
                              const std::int32_t* target_N, float logit_scale, float grad_scale, Index begin,
@@ -97,7 +98,7 @@ HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, std::uint8_t* corr
       const auto e = QuickExp2(d, hn::Mul(below, hn::Set(d, logit_scale * kLog2E)));
       StoreF(hn::Mul(e, hn::Set(d, share)), d, dx_V + v);
     });
-    // The target's own: softmax - 1 from the unrounded parts.
+    // The target's own gradient: softmax - 1 from the unrounded parts.
     const double e =
         std::exp(static_cast<double>(logit_scale) * (static_cast<double>(x_target) - stats.largest));
     dx_V[target] = from_float<Grad>(static_cast<float>(factor * ((e - stats.sum) / stats.sum)));

@@ -24,7 +24,8 @@ HWY_INLINE void SwigluFwd(Act* hidden_NF, const Act* gate_up_N2F, Index begin, I
 }
 
 // With g = dL/dhidden and ds/da = s (1 - s):
-//   da = g b (s + a s (1 - s)) = g b s (1 + a (1 - s))        db = g a s
+//   da = g b (s + a s (1 - s)) = g b s (1 + a (1 - s))
+//   db = g a s
 template <class Act>
 HWY_INLINE void SwigluBwd(Act* dgate_up_N2F, Act* hidden_NF, const Act* dhidden_NF, const Act* gate_up_N2F,
                           Index begin, Index end, Index F) {
@@ -76,7 +77,7 @@ HWY_EXPORT(SwigluBwdF32);
 HWY_EXPORT(SwigluBwdBf16);
 
 namespace {
-// Tokens a thread takes at a time: about 16k elements, long enough to hide the claim.
+// Tokens that a thread takes at a time: about 16k elements, so that taking them costs little.
 Index tokens_per_claim(Index F) { return 1 + 16384 / (F + 1); }
 }  // namespace
 

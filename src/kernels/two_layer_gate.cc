@@ -27,7 +27,10 @@ void GateForward(float* beta_N, const float* hidden_NG, const float* w2_G, float
   }
 }
 
-// dhidden_i = dlogit w2_i (1 - t_i^2),  dw2_i += dlogit t_i,  db2 += dlogit,  with t = tanh(hidden).
+// With t = tanh(hidden) and dlogit = dbeta beta (1 - beta / 2):
+//   dhidden_i = dlogit w2_i (1 - t_i^2)
+//   dw2_i    += dlogit t_i
+//   db2      += dlogit
 template <class T>
 void GateBackward(T* dhidden_NG, float* partial, const float* dbeta_N, const float* beta_N,
                   const float* hidden_NG, const float* w2_G, Index begin, Index end, Index G) {

@@ -1,4 +1,6 @@
-// The two-layer gate, from hidden_NG = W1 context (a GEMM):  beta = 2 sigmoid(w2 . tanh(hidden) + b2).
+// The two-layer gate. hidden = W1 context comes from a GEMM; per token:
+//
+//   beta = 2 sigmoid(w2 . tanh(hidden) + b2)
 #pragma once
 
 #include "core/bf16.h"

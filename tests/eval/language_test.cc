@@ -178,8 +178,7 @@ TEST_F(Language, ScoresDocumentsInRollingWindows) {
   EXPECT_NE(report.table().find("bits per byte"), std::string::npos);
 }
 
-// Documents that one call of the scorer does not hold, and ends of others in the same call: each is counted
-// once, whole.
+// Documents too long for one call of the scorer, and ends of others in the same call: each is counted once.
 TEST_F(Language, LongDocumentsPassThroughInParts) {
   config_.layers = 1, config_.width = 8, config_.context = 64;
   model_ = make_model(config_, {1, 1}, Model::Mode::kInfer, 3, Exec{});
