@@ -15,15 +15,15 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// Tiles of twelve sums at most: the smallest vector machines have sixteen registers.
-constexpr Index kTileQueries = 4, kTileKeys = 3, kTileVectors = 2;
-constexpr Index kKeysAtOnce = 32;  // the values of so many keys stay in L1 for all queries of a block
+// A tile has kGroup queries and twelve sums at most: the smallest vector machines have sixteen registers.
+constexpr Index kTileKeys = 3, kTileVectors = 2;
+constexpr Index kKeysAtOnce = 32;  // the values of this many keys stay in L1 for all queries of a block
 
 // s[g][r] = q_g . k_r   for G queries and R keys
 // The order of each sum does not depend on G and R.
 template <Index G, Index R, class Act>
-HWY_INLINE void Dots(float* s, Index ld_s, const Act* HWY_RESTRICT q, Index ld_q, const Act* HWY_RESTRICT k,
-                     Index ld_k, Index K) {
+HWY_INLINE void TileOfDots(float* s, Index ld_s, const Act* HWY_RESTRICT q, Index ld_q,
+                           const Act* HWY_RESTRICT k, Index ld_k, Index K) {
   const Full d;
   const Index lanes = static_cast<Index>(hn::Lanes(d));
   Vec sum[G][R];
@@ -52,8 +52,8 @@ HWY_INLINE void DotsOfGroup(float* s, Index ld_s, const Act* q, Index ld_q, cons
   const Act* k = keys.k + h * K;
   Index j = 0;
   for (; j + kTileKeys <= keys.count; j += kTileKeys)
-    Dots<G, kTileKeys>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
-  for (; j < keys.count; ++j) Dots<G, 1>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
+    TileOfDots<G, kTileKeys>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
+  for (; j < keys.count; ++j) TileOfDots<G, 1>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
 }
 
 // acc[g] += sum_j p[g][j] v_j   for G queries over n keys, in the order of j
@@ -86,32 +86,14 @@ HWY_INLINE void AddValues(float* acc, const float* p, Index ld_p, const Act* HWY
   for (; i < K; ++i) columns(One(), std::integral_constant<Index, 1>(), i);
 }
 
-// group(count of queries as a constant, first query)
-template <class Group>
-HWY_INLINE void ForGroups(Index queries, const Group& group) {
-  Index i = 0;
-  for (; i + kTileQueries <= queries; i += kTileQueries)
-    group(std::integral_constant<Index, kTileQueries>(), i);
-  switch (queries - i) {
-    case 3:
-      return group(std::integral_constant<Index, 3>(), i);
-    case 2:
-      return group(std::integral_constant<Index, 2>(), i);
-    case 1:
-      return group(std::integral_constant<Index, 1>(), i);
-    default:
-      return;
-  }
-}
-
 // One head. score holds x.count rows of ld_s floats, acc x.count rows of K.
 template <class Act>
 HWY_INLINE void Paths(float* score, Index ld_s, float* acc, const PathQueries<Act>& x, Index h, Index K) {
   const Act* q = x.q + h * K;
   Index total = 0;
   for (const KeyRows<Act>& keys : x.keys) {
-    ForGroups(x.count, [&](auto G, Index i) HWY_ATTR {
-      DotsOfGroup<decltype(G)::value>(score + i * ld_s + total, ld_s, q + i * x.ld, x.ld, keys, h, K);
+    ForGroups(x.count, [&](Index i, auto G) HWY_ATTR {
+      DotsOfGroup<G>(score + i * ld_s + total, ld_s, q + i * x.ld, x.ld, keys, h, K);
     });
     total += keys.count;
   }
@@ -137,9 +119,9 @@ HWY_INLINE void Paths(float* score, Index ld_s, float* acc, const PathQueries<Ac
   for (const KeyRows<Act>& keys : x.keys) {
     for (Index begin = 0; begin < keys.count; begin += kKeysAtOnce) {
       const Index n = std::min(kKeysAtOnce, keys.count - begin);
-      ForGroups(x.count, [&](auto G, Index i) HWY_ATTR {
-        AddValues<decltype(G)::value>(acc + i * K, score + i * ld_s + total + begin, ld_s,
-                                      keys.v + begin * keys.ld_v + h * K, keys.ld_v, n, K);
+      ForGroups(x.count, [&](Index i, auto G) HWY_ATTR {
+        AddValues<G>(acc + i * K, score + i * ld_s + total + begin, ld_s, keys.v + begin * keys.ld_v + h * K,
+                     keys.ld_v, n, K);
       });
     }
     total += keys.count;

@@ -65,23 +65,9 @@ HWY_INLINE void Group(Out* y, Index ldy, const T* x, const T* w, Index begin, In
 template <class T, class Out>
 HWY_INLINE void Gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index begin, Index end, Index N, Index O,
                      Index I) {
-  for (Index n = 0; n < N; n += kGemvGroup) {
-    Out* y = y_NO + n * O;
-    const T* x = x_NI + n * I;
-    switch (std::min(kGemvGroup, N - n)) {
-      case 1:
-        Group<1>(y, O, x, w_OI, begin, end, I);
-        break;
-      case 2:
-        Group<2>(y, O, x, w_OI, begin, end, I);
-        break;
-      case 3:
-        Group<3>(y, O, x, w_OI, begin, end, I);
-        break;
-      default:
-        Group<4>(y, O, x, w_OI, begin, end, I);
-    }
-  }
+  static_assert(kGroup == kGemvGroup);
+  ForGroups(N,
+            [&](Index n, auto G) HWY_ATTR { Group<G>(y_NO + n * O, O, x_NI + n * I, w_OI, begin, end, I); });
 }
 
 void GemvF32(float* y, const float* x, const float* w, Index begin, Index end, Index N, Index O, Index I) {

@@ -16,26 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// Planes are taken in groups of up to four: their sums stay in registers, and h is loaded once for all of
-// them.
-constexpr Index kGroup = 4;
-template <class F>
-HWY_INLINE void ForGroups(Index D, const F& body) {
-  for (Index d = 0; d < D; d += kGroup) switch (std::min(kGroup, D - d)) {
-      case 1:
-        body(d, std::integral_constant<Index, 1>());
-        break;
-      case 2:
-        body(d, std::integral_constant<Index, 2>());
-        break;
-      case 3:
-        body(d, std::integral_constant<Index, 3>());
-        break;
-      default:
-        body(d, std::integral_constant<Index, 4>());
-    }
-}
-
 // sums[g] = sum_i a_i * rows[g * C + i]
 template <Index G, class T>
 HWY_INLINE void Dots(float* sums, const T* HWY_RESTRICT a, const float* HWY_RESTRICT rows, Index C) {
