@@ -12,7 +12,6 @@
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
-#include "kernels/pieces.h"
 #include "kernels/residual.h"
 #include "kernels/rope_qknorm.h"
 #include "kernels/short_conv.h"
@@ -339,7 +338,7 @@ class KernelsBench {
     const double row = static_cast<double>(N * G) * 4;
     const auto hidden = random_floats(N * G), w2 = random_floats(G), b2 = random_floats(1),
                dbeta = random_floats(N);
-    std::vector<float> beta(N), dhidden(N * G), dw2(G), db2(1), scratch(kPieces * (G + 1));
+    std::vector<float> beta(N), dhidden(N * G), dw2(G), db2(1), scratch(two_layer_gate_scratch(G));
     stream(s, "two-layer gate forward", row,
            [&] { two_layer_gate_fwd(beta.data(), hidden.data(), w2.data(), b2.data(), N, G, ex_); });
     stream(s, "two-layer gate backward", 3 * row, [&] {

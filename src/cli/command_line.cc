@@ -98,7 +98,7 @@ int parse_and_run(int argc, char** argv, const std::string& about, void (*add_co
   program.require_subcommand(1);
   add_commands(Command(&program));
   try {
-    current_isa();  // a wrong DDL_ISA is an error whatever the command
+    settle_isa();  // a wrong DDL_ISA is an error in every command
     program.parse(argc, argv);
     return 0;
   } catch (const CLI::CallForHelp& help) {

@@ -168,7 +168,6 @@ HWY_AFTER_NAMESPACE();
 #include <atomic>
 
 #include "kernels/gemm.h"
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -184,12 +183,12 @@ HWY_EXPORT(CopyRowsF32);
 HWY_EXPORT(CopyRowsBf16);
 
 // Calls the exported kernel for this function's Act.
-#define DDL_FOR_ACT(kernel, ...)                       \
-  do {                                                 \
-    if constexpr (std::is_same_v<Act, float>)          \
-      HWY_DYNAMIC_DISPATCH(kernel##F32)(__VA_ARGS__);  \
-    else                                               \
-      HWY_DYNAMIC_DISPATCH(kernel##Bf16)(__VA_ARGS__); \
+#define DDL_FOR_ACT(kernel, ...)               \
+  do {                                         \
+    if constexpr (std::is_same_v<Act, float>)  \
+      DDL_DISPATCH(kernel##F32, __VA_ARGS__);  \
+    else                                       \
+      DDL_DISPATCH(kernel##Bf16, __VA_ARGS__); \
   } while (false)
 
 namespace {
@@ -286,7 +285,6 @@ constexpr Exec kAlone{};  // block products run on the thread that asks for them
 template <class Act>
 void forward(HeadRows<Act> o, float* lse_NH, std::byte* scratch, HeadRows<const Act> q, HeadRows<const Act> k,
              HeadRows<const Act> v, Index B, Index past, Index T, Index H, Index K, const Exec& ex) {
-  current_isa();
   const float scale = 1.0f / std::sqrt(static_cast<float>(K));
   const Index blocks = ceil_div(T, kFwdQueries);
   for_each_claimed(B * H * blocks, scratch, worker_bytes(T, K), ex, [&](Slices slices, Index item) {
@@ -344,7 +342,6 @@ void attention_bwd(HeadRows<Act> dq, HeadRows<Act> dk, HeadRows<Act> dv, std::by
                    HeadRows<const Act> dout, HeadRows<const Act> o, const float* lse_NH,
                    HeadRows<const Act> q, HeadRows<const Act> k, HeadRows<const Act> v, Index B, Index T,
                    Index H, Index K, const Exec& ex) {
-  current_isa();
   const float scale = 1.0f / std::sqrt(static_cast<float>(K));
   for_each_claimed(B * H, scratch, worker_bytes(T, K), ex, [&](Slices slices, Index item) {
     const BwdScratch<Act> w(slices, T, K, nullptr);

@@ -71,7 +71,6 @@ void DecodeBf16(float* score, float* sum, const CachedQuery<bf16>& x, Index h, I
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -90,7 +89,6 @@ Index attention_decode_scratch(Index queries, Index longest, Index H, Index K) {
 template <class Act>
 void attention_decode(float* scratch, const CachedQuery<Act>* queries, Index count, Index H, Index K,
                       const Exec& ex) {
-  current_isa();
   Index longest = 0;
   for (Index n = 0; n < count; ++n) longest = std::max(longest, queries[n].keys);
   parallel_for(count * H, ex, [&](Index item) {
@@ -99,9 +97,9 @@ void attention_decode(float* scratch, const CachedQuery<Act>* queries, Index cou
     float* score = scratch + item * item_floats(longest, K);
     float* sum = score + round_up(longest, 16);
     if constexpr (std::is_same_v<Act, float>)
-      HWY_DYNAMIC_DISPATCH(DecodeF32)(score, sum, x, item % H, K);
+      DDL_DISPATCH(DecodeF32, score, sum, x, item % H, K);
     else
-      HWY_DYNAMIC_DISPATCH(DecodeBf16)(score, sum, x, item % H, K);
+      DDL_DISPATCH(DecodeBf16, score, sum, x, item % H, K);
   });
 }
 

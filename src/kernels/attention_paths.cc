@@ -144,7 +144,6 @@ void PathsBf16(float* score, Index ld_s, float* acc, const PathQueries<bf16>& x,
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -166,7 +165,6 @@ Index attention_paths_scratch(Index longest, Index K, int threads) {
 template <class Act>
 void attention_paths(float* scratch, std::span<const PathQueries<Act>> blocks, Index longest, Index H,
                      Index K, const Exec& ex) {
-  current_isa();
   for (const PathQueries<Act>& x : blocks) {
     Index keys = 0;
     for (const KeyRows<Act>& rows : x.keys) keys += rows.count;
@@ -181,9 +179,9 @@ void attention_paths(float* scratch, std::span<const PathQueries<Act>> blocks, I
     for (Index item; (item = next.fetch_add(1)) < items;) {
       const PathQueries<Act>& x = blocks[item / H];
       if constexpr (std::is_same_v<Act, float>)
-        HWY_DYNAMIC_DISPATCH(PathsF32)(score, score_floats(longest), acc, x, item % H, K);
+        DDL_DISPATCH(PathsF32, score, score_floats(longest), acc, x, item % H, K);
       else
-        HWY_DYNAMIC_DISPATCH(PathsBf16)(score, score_floats(longest), acc, x, item % H, K);
+        DDL_DISPATCH(PathsBf16, score, score_floats(longest), acc, x, item % H, K);
     }
   });
 }

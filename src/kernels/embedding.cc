@@ -56,7 +56,6 @@ void ScatterAddBf16(float* dwte, const bf16* dx, const std::int32_t* token, Inde
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -80,14 +79,13 @@ template <class X, class W>
 void embedding_fwd(X* x_NC, const W* wte_VC, const std::int32_t* token_N, Index N, Index V, Index C,
                    const Exec& ex) {
   check_tokens(token_N, N, V);
-  current_isa();
   parallel_chunks(N, kTokensPerClaim, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<W, float>)
-      HWY_DYNAMIC_DISPATCH(GatherF32)(x_NC, wte_VC, token_N, begin, end, C);
+      DDL_DISPATCH(GatherF32, x_NC, wte_VC, token_N, begin, end, C);
     else if constexpr (std::is_same_v<X, bf16>)
-      HWY_DYNAMIC_DISPATCH(GatherBf16)(x_NC, wte_VC, token_N, begin, end, C);
+      DDL_DISPATCH(GatherBf16, x_NC, wte_VC, token_N, begin, end, C);
     else
-      HWY_DYNAMIC_DISPATCH(GatherWiden)(x_NC, wte_VC, token_N, begin, end, C);
+      DDL_DISPATCH(GatherWiden, x_NC, wte_VC, token_N, begin, end, C);
   });
 }
 
@@ -95,12 +93,11 @@ template <class Grad>
 void embedding_bwd(float* dwte_VC, const Grad* dx_NC, const std::int32_t* token_N, Index N, Index V, Index C,
                    const Exec& ex) {
   check_tokens(token_N, N, V);
-  current_isa();
   parallel_chunks(C, kColumnsPerClaim, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<Grad, float>)
-      HWY_DYNAMIC_DISPATCH(ScatterAddF32)(dwte_VC, dx_NC, token_N, begin, end, N, C);
+      DDL_DISPATCH(ScatterAddF32, dwte_VC, dx_NC, token_N, begin, end, N, C);
     else
-      HWY_DYNAMIC_DISPATCH(ScatterAddBf16)(dwte_VC, dx_NC, token_N, begin, end, N, C);
+      DDL_DISPATCH(ScatterAddBf16, dwte_VC, dx_NC, token_N, begin, end, N, C);
   });
 }
 

@@ -86,8 +86,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "kernels/isa.h"
-
 namespace ddl {
 
 HWY_EXPORT(GemvF32);
@@ -96,7 +94,6 @@ HWY_EXPORT(GemvBf16);
 
 template <class T, class Out>
 void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
-  current_isa();
   if (N == 0) return;
   // Long streams want large chunks of rows; with more than one group of tokens a chunk must stay in the
   // second-level cache. Every thread gets the same number of chunks.
@@ -107,11 +104,11 @@ void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, co
   const Index grain = std::max(rows, round_up(ceil_div(O, claims), rows));
   parallel_chunks(O, grain, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<T, float>)
-      HWY_DYNAMIC_DISPATCH(GemvF32)(y_NO, x_NI, w_OI, begin, end, N, O, I);
+      DDL_DISPATCH(GemvF32, y_NO, x_NI, w_OI, begin, end, N, O, I);
     else if constexpr (std::is_same_v<Out, float>)
-      HWY_DYNAMIC_DISPATCH(GemvBf16F32)(y_NO, x_NI, w_OI, begin, end, N, O, I);
+      DDL_DISPATCH(GemvBf16F32, y_NO, x_NI, w_OI, begin, end, N, O, I);
     else
-      HWY_DYNAMIC_DISPATCH(GemvBf16)(y_NO, x_NI, w_OI, begin, end, N, O, I);
+      DDL_DISPATCH(GemvBf16, y_NO, x_NI, w_OI, begin, end, N, O, I);
   });
 }
 

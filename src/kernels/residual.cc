@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/isa.h"
-#include "kernels/pieces.h"
+#include "kernels/ordered_sums.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/residual.cc"
@@ -395,7 +395,7 @@ void residual_fwd(float* state_NDC, const WriteFwd<T>* write, const ReadFwd<T>* 
 }
 
 Index residual_bwd_scratch(Index D, Index C, Index channels) {
-  return kPieces * PieceLayout(D, C, channels).stride;
+  return kSumParts * PieceLayout(D, C, channels).stride;
 }
 
 template <class T>
@@ -405,8 +405,8 @@ void residual_bwd(float* state_NDC, float* dstate_NDC, const ReadBwd<T>* read, c
   current_isa();
   const Index channels = read && read->branches.value_w_DC ? read->branches.channels : 0;
   const PieceLayout layout(D, C, channels);
-  parallel_for(kPieces, ex, [&](Index p) {
-    const Index begin = piece_begin(N, p), end = piece_begin(N, p + 1);
+  parallel_for(kSumParts, ex, [&](Index p) {
+    const Index begin = part_begin(N, p), end = part_begin(N, p + 1);
     if (begin == end) return;
     float* rows[6] = {};
     if (read) {
@@ -421,7 +421,7 @@ void residual_bwd(float* state_NDC, float* dstate_NDC, const ReadBwd<T>* read, c
   });
   if (!read) return;
   const auto join = [&](int part, float* dst, Index count) {
-    join_pieces(dst, scratch + layout.offset[part], layout.stride, count, N, ex);
+    add_parts_in_order(dst, scratch + layout.offset[part], layout.stride, count, N, ex);
   };
   join(0, read->dnorm_C, C);
   join(5, read->dmix_DC, D * C);

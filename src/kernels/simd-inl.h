@@ -20,6 +20,13 @@
 
 #include "core/bf16.h"
 #include "core/index.h"
+#include "kernels/isa.h"
+
+// Calls an exported kernel on the instruction set in use: DDL_DISPATCH(Kernel, arguments...). All kernels are
+// called through this macro, so that DDL_ISA is obeyed whichever kernel comes first.
+#ifndef DDL_DISPATCH
+#define DDL_DISPATCH(kernel, ...) (::ddl::settle_isa(), HWY_DYNAMIC_DISPATCH(kernel)(__VA_ARGS__))
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace ddl {

@@ -121,7 +121,6 @@ void XentGradRowsBf16(bf16* dlogits, float* loss, std::uint8_t* correct_N, const
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -142,18 +141,16 @@ Index rows_per_claim(Index V) { return 1 + 16384 / V; }
 void softmax_xent_fwd(float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
                       const std::int32_t* target_N, float logit_scale, Index N, Index V, const Exec& ex) {
   check_xent(target_N, logit_scale, N, V);
-  current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(XentLossRows)(loss_N, correct_N, logits_NV, target_N, logit_scale, begin, end, V);
+    DDL_DISPATCH(XentLossRows, loss_N, correct_N, logits_NV, target_N, logit_scale, begin, end, V);
   });
 }
 
 void softmax_stats(SoftmaxStats* stats_N, const float* logits_NV, float logit_scale, Index N, Index V,
                    const Exec& ex) {
   DDL_CHECK(V > 0 && logit_scale > 0, "vocabulary {}, logit scale {}", V, logit_scale);
-  current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(SoftmaxStatsRows)(stats_N, logits_NV, logit_scale, begin, end, V);
+    DDL_DISPATCH(SoftmaxStatsRows, stats_N, logits_NV, logit_scale, begin, end, V);
   });
 }
 
@@ -162,12 +159,13 @@ void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, std::uint8_t* correct
                           const std::int32_t* target_N, float logit_scale, float grad_scale, Index N, Index V,
                           const Exec& ex) {
   check_xent(target_N, logit_scale, N, V);
-  current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
-    if constexpr (std::is_same_v<Grad, float>) HWY_DYNAMIC_DISPATCH(XentGradRowsF32)
-    (dlogits_NV, loss_N, correct_N, logits_NV, target_N, logit_scale, grad_scale, begin, end, V);
-    else HWY_DYNAMIC_DISPATCH(XentGradRowsBf16)(dlogits_NV, loss_N, correct_N, logits_NV, target_N,
-                                                logit_scale, grad_scale, begin, end, V);
+    if constexpr (std::is_same_v<Grad, float>)
+      DDL_DISPATCH(XentGradRowsF32, dlogits_NV, loss_N, correct_N, logits_NV, target_N, logit_scale,
+                   grad_scale, begin, end, V);
+    else
+      DDL_DISPATCH(XentGradRowsBf16, dlogits_NV, loss_N, correct_N, logits_NV, target_N, logit_scale,
+                   grad_scale, begin, end, V);
   });
 }
 

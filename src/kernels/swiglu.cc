@@ -67,7 +67,6 @@ void SwigluBwdBf16(bf16* dgate_up, bf16* hidden, const bf16* dhidden, const bf16
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -83,24 +82,22 @@ Index tokens_per_claim(Index F) { return 1 + 16384 / (F + 1); }
 
 template <class Act>
 void swiglu_fwd(Act* hidden_NF, const Act* gate_up_N2F, Index N, Index F, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, tokens_per_claim(F), ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<Act, float>)
-      HWY_DYNAMIC_DISPATCH(SwigluFwdF32)(hidden_NF, gate_up_N2F, begin, end, F);
+      DDL_DISPATCH(SwigluFwdF32, hidden_NF, gate_up_N2F, begin, end, F);
     else
-      HWY_DYNAMIC_DISPATCH(SwigluFwdBf16)(hidden_NF, gate_up_N2F, begin, end, F);
+      DDL_DISPATCH(SwigluFwdBf16, hidden_NF, gate_up_N2F, begin, end, F);
   });
 }
 
 template <class Act>
 void swiglu_bwd(Act* dgate_up_N2F, Act* hidden_NF, const Act* dhidden_NF, const Act* gate_up_N2F, Index N,
                 Index F, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, tokens_per_claim(F), ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<Act, float>)
-      HWY_DYNAMIC_DISPATCH(SwigluBwdF32)(dgate_up_N2F, hidden_NF, dhidden_NF, gate_up_N2F, begin, end, F);
+      DDL_DISPATCH(SwigluBwdF32, dgate_up_N2F, hidden_NF, dhidden_NF, gate_up_N2F, begin, end, F);
     else
-      HWY_DYNAMIC_DISPATCH(SwigluBwdBf16)(dgate_up_N2F, hidden_NF, dhidden_NF, gate_up_N2F, begin, end, F);
+      DDL_DISPATCH(SwigluBwdBf16, dgate_up_N2F, hidden_NF, dhidden_NF, gate_up_N2F, begin, end, F);
   });
 }
 

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/isa.h"
-#include "kernels/pieces.h"
+#include "kernels/ordered_sums.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/two_layer_gate.cc"
@@ -69,11 +68,12 @@ HWY_EXPORT(GateBackwardBf16);
 
 }  // namespace
 
+Index two_layer_gate_scratch(Index G) { return kSumParts * (G + 1); }
+
 void two_layer_gate_fwd(float* beta_N, const float* hidden_NG, const float* w2_G, const float* b2, Index N,
                         Index G, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(GateForward)(beta_N, hidden_NG, w2_G, *b2, begin, end, G);
+    DDL_DISPATCH(GateForward, beta_N, hidden_NG, w2_G, *b2, begin, end, G);
   });
 }
 
@@ -81,19 +81,17 @@ template <class T>
 void two_layer_gate_bwd(T* dhidden_NG, float* dw2_G, float* db2, const float* dbeta_N, const float* beta_N,
                         const float* hidden_NG, const float* w2_G, float* scratch, Index N, Index G,
                         const Exec& ex) {
-  current_isa();
-  parallel_for(kPieces, ex, [&](Index p) {
+  parallel_for(kSumParts, ex, [&](Index p) {
     float* row = scratch + p * (G + 1);
     std::fill_n(row, G + 1, 0.0f);
-    const Index begin = piece_begin(N, p), end = piece_begin(N, p + 1);
+    const Index begin = part_begin(N, p), end = part_begin(N, p + 1);
     if constexpr (std::is_same_v<T, float>)
-      HWY_DYNAMIC_DISPATCH(GateBackwardF32)(dhidden_NG, row, dbeta_N, beta_N, hidden_NG, w2_G, begin, end, G);
+      DDL_DISPATCH(GateBackwardF32, dhidden_NG, row, dbeta_N, beta_N, hidden_NG, w2_G, begin, end, G);
     else
-      HWY_DYNAMIC_DISPATCH(GateBackwardBf16)
-    (dhidden_NG, row, dbeta_N, beta_N, hidden_NG, w2_G, begin, end, G);
+      DDL_DISPATCH(GateBackwardBf16, dhidden_NG, row, dbeta_N, beta_N, hidden_NG, w2_G, begin, end, G);
   });
-  join_pieces(dw2_G, scratch, G + 1, G, N, ex);
-  join_pieces(db2, scratch + G, G + 1, 1, N, ex);
+  add_parts_in_order(dw2_G, scratch, G + 1, G, N, ex);
+  add_parts_in_order(db2, scratch + G, G + 1, 1, N, ex);
 }
 
 template void two_layer_gate_bwd(float*, float*, float*, const float*, const float*, const float*,

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "kernels/kernel_test.h"
-#include "kernels/pieces.h"
 #include "ref/ops.h"
 
 namespace ddl::residual_test {

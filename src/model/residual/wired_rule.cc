@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/gemm.h"
-#include "kernels/pieces.h"
 #include "kernels/short_conv.h"
 #include "kernels/two_layer_gate.h"
 #include "model/residual/wired_rule_class.h"
@@ -113,7 +112,7 @@ void WiredRule<T>::plan(Arena& arena, bool training) {
   if (wiring_.expand == Expand::kConv)
     scratch = std::max(scratch, short_conv_scratch(D_, C_, config_.embed_kernel));
   if (token) scratch = std::max(scratch, short_conv_scratch(D_, C_, config_.state_kernel));
-  if (two_layer_) scratch = std::max(scratch, kPieces * (config_.gate_hidden + 1));
+  if (two_layer_) scratch = std::max(scratch, two_layer_gate_scratch(config_.gate_hidden));
   scratch_ = arena.take<float>("reduction scratch", scratch);
 }
 
