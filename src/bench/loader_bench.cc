@@ -84,7 +84,7 @@ void run_loader_bench(const LoaderBenchOptions& options) {
     do {
       for (int i = 0; i < 16; ++i) {
         loader.load(step++, batch);
-        check = check * 31 + batch.inputs_BT.front() + batch.targets_BT.back();
+        check = check * 31 + static_cast<std::uint64_t>(batch.inputs_BT.front() + batch.targets_BT.back());
       }
       elapsed = seconds_since(start);
     } while (elapsed < options.seconds);

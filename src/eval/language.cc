@@ -91,8 +91,7 @@ class Evaluation {
     Batch batch;
     for (Index i = 0; i < windows.count(); ++i) {
       windows.load(i, 1, batch);
-      push({{static_cast<std::int32_t>(batch.inputs_BT.front())},
-            {batch.targets_BT.begin(), batch.targets_BT.end()}});
+      push({{batch.inputs_BT.front()}, {batch.targets_BT.begin(), batch.targets_BT.end()}});
       if (waiting_tokens_ >= kTokensAtOnce)
         score_waiting(static_cast<double>(i + 1) / static_cast<double>(windows.count()));
     }

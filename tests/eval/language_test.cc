@@ -234,7 +234,7 @@ TEST_F(Language, ShardsAreScoredInTheWindowsOfTraining) {
       Batch batch;
       fixed.load(i, 1, batch);
       Tokens all(batch.inputs_BT.begin(), batch.inputs_BT.end());
-      all.push_back(static_cast<std::int32_t>(batch.targets_BT.back()));
+      all.push_back(batch.targets_BT.back());
       const double one = loss(all, config_.context);
       sum += one;
       estimate.add(one, static_cast<double>(config_.context));
