@@ -3,13 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <span>
 
 #include "bench/measure.h"
 #include "core/clock.h"
+#include "core/error.h"
+#include "core/json.h"
 #include "core/profiler.h"
+#include "core/record.h"
 #include "core/rng.h"
 #include "infer/decoder.h"
 

@@ -1,11 +1,19 @@
 #include "bench/kernels_bench.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <dnnl.hpp>
+#include <type_traits>
 #include <vector>
 
 #include "bench/measure.h"
 #include "core/arena.h"
+#include "core/bf16.h"
+#include "core/error.h"
+#include "core/function_ref.h"
+#include "core/json.h"
+#include "core/record.h"
 #include "core/rng.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"

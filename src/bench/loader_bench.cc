@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <vector>
 
+#include "core/exec.h"
+#include "core/json.h"
+#include "core/record.h"
 #include "core/rng.h"
+#include "data/dataset.h"
 #include "data/loader.h"
+#include "data/tokenizer.h"
 #include "io/file.h"
 
 namespace ddl {

@@ -1,9 +1,12 @@
 #include "bench/measure.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 
+#include "core/bf16.h"
 #include "core/clock.h"
+#include "core/function_ref.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/read_words.h"

@@ -1,11 +1,13 @@
 // Timing, and the two limits of the machine every benchmark is compared with, measured in the same run.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/exec.h"
+#include "core/function_ref.h"
 #include "core/record.h"
 
 namespace ddl {

@@ -2,10 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <map>
+#include <memory>
+#include <vector>
 
 #include "bench/measure.h"
+#include "core/json.h"
 #include "core/profiler.h"
+#include "core/record.h"
 #include "core/rng.h"
 #include "kernels/adamw.h"
 #include "kernels/isa.h"

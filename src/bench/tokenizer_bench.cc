@@ -2,13 +2,23 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
+#include <memory>
 #include <sstream>
+#include <string_view>
+#include <vector>
 
 #include "bench/measure.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/function_ref.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "core/rng.h"
 #include "data/bpe_train.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {

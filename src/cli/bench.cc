@@ -8,6 +8,7 @@
 #include "bench/step_bench.h"
 #include "bench/tokenizer_bench.h"
 #include "cli/commands.h"
+#include "core/exec.h"
 #include "model/config.h"
 
 namespace ddl {

@@ -3,15 +3,22 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "cli/commands.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/index.h"
 #include "core/record.h"
+#include "data/tokenizer.h"
 #include "infer/load.h"
 #include "infer/text_stream.h"
 #include "io/file.h"

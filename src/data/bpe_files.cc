@@ -2,10 +2,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "core/error.h"
 #include "core/record.h"
 #include "data/bpe_parse.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {

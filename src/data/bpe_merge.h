@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/index.h"
 #include "data/tokenizer.h"
 
 namespace ddl {

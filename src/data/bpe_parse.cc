@@ -1,11 +1,17 @@
 #include "data/bpe_parse.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
+#include "core/error.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "data/byte_alphabet.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {

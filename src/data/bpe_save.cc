@@ -1,7 +1,12 @@
 // tokenizer.json and tokenizer_config.json as Hugging Face's libraries read them.
+#include <cstddef>
+#include <string>
+#include <vector>
+
 #include "core/record.h"
 #include "data/bpe.h"
 #include "data/byte_alphabet.h"
+#include "data/tokenizer.h"
 #include "io/file.h"
 
 namespace ddl {

@@ -1,10 +1,16 @@
 #include "data/bpe_train.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <queue>
+#include <string_view>
 #include <unordered_map>
+#include <vector>
 
+#include "core/error.h"
+#include "core/index.h"
 #include "data/bpe_parse.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {

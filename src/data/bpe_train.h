@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/function_ref.h"
+#include "core/index.h"
 #include "data/bpe.h"
 #include "data/word_count.h"
 

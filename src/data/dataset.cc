@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "data/partial_folder.h"
+#include "io/file.h"
 #include "io/sha256.h"
 
 namespace ddl {

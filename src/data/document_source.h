@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "core/index.h"
 #include "data/corpus.h"
 #include "io/byte_stream.h"
 

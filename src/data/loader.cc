@@ -4,6 +4,7 @@
 
 #include "core/rng.h"
 #include "data/permutation.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 

@@ -16,6 +16,7 @@
 #include "core/index.h"
 #include "core/record.h"
 #include "data/dataset.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 

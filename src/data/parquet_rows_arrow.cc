@@ -5,10 +5,15 @@
 #include <parquet/types.h>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "core/function_ref.h"
+#include "core/json.h"
 #include "data/parquet_rows.h"
 
 namespace ddl {

@@ -1,11 +1,14 @@
 #include "data/prepare.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <span>
 
+#include "core/error.h"
 #include "data/answer_marks.h"
 #include "data/dataset.h"
 #include "data/document_shuffler.h"

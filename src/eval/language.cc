@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 
 #include "core/clock.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/index.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/progress_line.h"

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/exec.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"

@@ -1,6 +1,8 @@
 #include "eval/metrics.h"
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 
 #include "core/error.h"
 #include "eval/python_random.h"

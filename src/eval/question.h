@@ -1,11 +1,14 @@
 // A document with its few-shot examples before it, as text and as tokens.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/index.h"
 #include "data/tokenizer.h"
 #include "eval/request.h"
 #include "eval/task.h"

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/index.h"
 #include "core/record.h"
 #include "eval/run.h"
 

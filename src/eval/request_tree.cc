@@ -1,8 +1,10 @@
 #include "eval/request_tree.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace ddl {
 

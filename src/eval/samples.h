@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/index.h"
 #include "core/record.h"
 #include "eval/question.h"
 #include "eval/request.h"

@@ -3,12 +3,14 @@
 // and the rules behind them are those of lm-evaluation-harness.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/index.h"
+#include "core/json.h"
 #include "eval/template.h"
 
 namespace ddl {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/function_ref.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "eval/task.h"
 

@@ -1,5 +1,7 @@
 #include "kernels/adamw.h"
 
+#include "core/error.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/adamw.cc"
 #include <hwy/foreach_target.h>

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/error.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_decode.cc"
 #include <hwy/foreach_target.h>

@@ -1,5 +1,9 @@
 #include "kernels/embedding.h"
 
+#include <type_traits>
+
+#include "core/error.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/embedding.cc"
 #include <hwy/foreach_target.h>

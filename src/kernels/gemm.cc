@@ -3,9 +3,11 @@
 #include <array>
 #include <dnnl.hpp>
 #include <map>
+#include <type_traits>
 #include <vector>
 
 #include "core/bf16.h"
+#include "core/error.h"
 #include "kernels/isa.h"
 
 namespace ddl {

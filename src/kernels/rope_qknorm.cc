@@ -1,6 +1,9 @@
 #include "kernels/rope_qknorm.h"
 
 #include <cmath>
+#include <type_traits>
+
+#include "core/error.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rope_qknorm.cc"

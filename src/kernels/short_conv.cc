@@ -1,7 +1,10 @@
 #include "kernels/short_conv.h"
 
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "core/function_ref.h"
 #include "kernels/ordered_sums.h"
 
 #ifndef DDL_KERNELS_SHORT_CONV_EXTENTS_

@@ -1,6 +1,11 @@
 // The two convolutions for decoding. The first tokens of a span read the rows before it, all others the span.
 #include <algorithm>
+#include <iterator>
 
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/function_ref.h"
+#include "core/index.h"
 #include "kernels/short_conv.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,6 +1,9 @@
 #include "kernels/softmax_xent.h"
 
 #include <cmath>
+#include <type_traits>
+
+#include "core/error.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_xent.cc"

@@ -1,6 +1,7 @@
 #include "kernels/two_layer_gate.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/ordered_sums.h"
 

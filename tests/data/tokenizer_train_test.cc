@@ -1,6 +1,7 @@
 // Training: hand-computed examples, ties, independence of threads and of how the text is cut, and agreement
 // with a trainer that recounts everything at every step.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "data/bpe_train.h"

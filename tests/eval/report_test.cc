@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "core/error.h"
 #include "eval/paper_results.h"

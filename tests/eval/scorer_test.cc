@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <set>
+#include <string>
 
 #include "eval/request_tree.h"
 #include "model/example_rule.h"

@@ -1,5 +1,8 @@
 #include "kernels/attention.h"
 
+#include <string>
+#include <type_traits>
+
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 

@@ -1,6 +1,8 @@
 // The two-layer gate against complex-step derivatives of the oracle's.
 #include "kernels/two_layer_gate.h"
 
+#include <type_traits>
+
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
