@@ -3,13 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <span>
 
 #include "bench/measure.h"
 #include "core/clock.h"
+#include "core/error.h"
+#include "core/json.h"
 #include "core/profiler.h"
+#include "core/record.h"
 #include "core/rng.h"
 #include "infer/decoder.h"
 
@@ -60,7 +65,7 @@ struct Subject {
     for (int i = 0; i < 3; ++i) read_gbps = std::max(read_gbps, ddl::read_gbps(weights(), ex));
   }
 
-  // What a step reads: the very bytes, in the very pages.
+  // The memory that a step reads: the same bytes in the same pages.
   std::span<const std::byte> weights() const {
     if (!config.uses_bf16()) return std::as_bytes(model->params());
     return std::as_bytes(std::span(model->bf16_copy(), model->params().size()));

@@ -1,5 +1,5 @@
-// ./ddl bench decode: prompts and single tokens through the decoder, per residual interface, beside the
-// machine's limits and beside the baseline in the same minutes.
+// ./ddl bench decode: prompts and single tokens through the decoder, per residual interface, compared with
+// the machine's limits and with the baseline, all measured in turns.
 #pragma once
 
 #include <string>

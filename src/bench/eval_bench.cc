@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <span>
 
 #include "bench/measure.h"
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/profiler.h"
 #include "core/record.h"
 #include "core/rng.h"
+#include "data/tokenizer.h"
 #include "eval/run.h"
 #include "eval/scorer.h"
 #include "infer/decoder.h"

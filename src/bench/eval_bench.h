@@ -1,5 +1,5 @@
-// ./ddl bench eval: scoring of multiple-choice questions beside the prompt throughput of the decoder, the two
-// in turns on one model, so that both see the same machine.
+// ./ddl bench eval: scoring of multiple-choice questions compared with the prompt throughput of the decoder.
+// The two take turns on one model, so that both are measured under the same conditions.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct EvalBenchOptions {
   Index shots = 0;
   Index batch_tokens = 0;  // 0: the scorer's own choice
   Index prompt = 512;      // tokens of the prompt it is compared with
-  Index rounds = 4;        // the questions are scored in so many parts
+  Index rounds = 4;        // the questions are scored in this many parts
   std::string precision = "auto";
   bool json = false;
   bool profile = false;  // where the time of scoring went

@@ -1,18 +1,25 @@
 #include "bench/kernels_bench.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <dnnl.hpp>
+#include <type_traits>
 #include <vector>
 
 #include "bench/measure.h"
 #include "core/arena.h"
+#include "core/bf16.h"
+#include "core/error.h"
+#include "core/function_ref.h"
+#include "core/json.h"
+#include "core/record.h"
 #include "core/rng.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
-#include "kernels/pieces.h"
 #include "kernels/residual.h"
 #include "kernels/rope_qknorm.h"
 #include "kernels/short_conv.h"
@@ -115,7 +122,7 @@ class KernelsBench {
     report(s, name, t, flops, 0, flops / t.best_s / 1e9 / peak, in_bf16 ? "bf16 GEMM" : "f32 GEMM");
   }
 
-  // The door beside the library called directly on the same data.
+  // The GEMM wrapper compared with direct calls of the library on the same data.
   void gemm_door(const Shape& s) {
     const Index N = s.N() / 4;  // 4096 tokens: the batch of a training step
     struct Product {
@@ -339,7 +346,7 @@ class KernelsBench {
     const double row = static_cast<double>(N * G) * 4;
     const auto hidden = random_floats(N * G), w2 = random_floats(G), b2 = random_floats(1),
                dbeta = random_floats(N);
-    std::vector<float> beta(N), dhidden(N * G), dw2(G), db2(1), scratch(kPieces * (G + 1));
+    std::vector<float> beta(N), dhidden(N * G), dw2(G), db2(1), scratch(two_layer_gate_scratch(G));
     stream(s, "two-layer gate forward", row,
            [&] { two_layer_gate_fwd(beta.data(), hidden.data(), w2.data(), b2.data(), N, G, ex_); });
     stream(s, "two-layer gate backward", 3 * row, [&] {

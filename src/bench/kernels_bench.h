@@ -1,5 +1,4 @@
-// ./ddl bench kernels: every kernel at the paper's small shapes and at tiny ones, beside the machine's
-// limits.
+// ./ddl bench kernels: every kernel at the paper's small shapes and at tiny ones, and the machine's limits.
 #pragma once
 
 #include <string>

@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <vector>
 
+#include "core/exec.h"
+#include "core/json.h"
+#include "core/record.h"
 #include "core/rng.h"
+#include "data/dataset.h"
 #include "data/loader.h"
+#include "data/tokenizer.h"
 #include "io/file.h"
 
 namespace ddl {
@@ -84,7 +90,7 @@ void run_loader_bench(const LoaderBenchOptions& options) {
     do {
       for (int i = 0; i < 16; ++i) {
         loader.load(step++, batch);
-        check = check * 31 + batch.inputs_BT.front() + batch.targets_BT.back();
+        check = check * 31 + static_cast<std::uint64_t>(batch.inputs_BT.front() + batch.targets_BT.back());
       }
       elapsed = seconds_since(start);
     } while (elapsed < options.seconds);

@@ -1,4 +1,4 @@
-// How fast the loader fills batches, beside what training consumes.
+// How fast the loader fills batches, compared with what training consumes.
 #pragma once
 
 #include <string>

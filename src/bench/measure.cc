@@ -1,9 +1,12 @@
 #include "bench/measure.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 
+#include "core/bf16.h"
 #include "core/clock.h"
+#include "core/function_ref.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/read_words.h"
@@ -28,10 +31,10 @@ double gemm_rate(const Exec& ex) {
   return best;
 }
 
-// Three patterns, the best counts: scaling in place (8 bytes an element), a sum of two arrays into a third
+// Three patterns, the best counts: scaling in place (8 bytes per element), a sum of two arrays into a third
 // (12), and the shape of an optimizer step, two arrays updated in place from two others (24).
 double stream_gbps(const Exec& ex) {
-  const Index count = 1 << 25, grain = 1 << 16;  // 128 MiB an array: far outside any cache
+  const Index count = 1 << 25, grain = 1 << 16;  // 128 MiB per array: far outside any cache
   std::vector<float> a(count, 1.0f), b(count, 2.0f), c(count, 3.0f), d(count, 4.0f);
   const auto gbps = [&](double bytes, FunctionRef<void(Index, Index)> body) {
     return bytes * static_cast<double>(count) /

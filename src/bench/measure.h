@@ -1,11 +1,13 @@
 // Timing, and the two limits of the machine every benchmark is compared with, measured in the same run.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/exec.h"
+#include "core/function_ref.h"
 #include "core/record.h"
 
 namespace ddl {
@@ -24,13 +26,12 @@ double median(std::vector<double> values);  // of an even number the larger of t
 struct MachineLimits {
   double f32_gflops;
   double bf16_gflops;  // 0 without bf16 instructions
-  double stream_gbps;  // bytes read and written; an output that is not an input counts twice (it is fetched
-                       // first)
+  double stream_gbps;  // bytes read and written; a pure output counts twice, because it is fetched first
   double read_gbps;    // reading alone
 };
 MachineLimits measure_limits(const Exec& ex);
 
-// One of them, measured now: the best rate of the GEMM library, ...
+// Single limits, measured when called: the best rate of the GEMM library, ...
 double gemm_gflops(bool in_bf16, const Exec& ex);
 // ... and one pass that reads `data` (megabytes at least) and does nothing else.
 double read_gbps(std::span<const std::byte> data, const Exec& ex);

@@ -2,10 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <map>
+#include <memory>
+#include <vector>
 
 #include "bench/measure.h"
+#include "core/json.h"
 #include "core/profiler.h"
+#include "core/record.h"
 #include "core/rng.h"
 #include "kernels/isa.h"
 #include "model/gemm_floor.h"
@@ -88,8 +95,7 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
         "{:<12} {:>9} {:>9} {:>9} {:>7} {:>16} {:>9} {:>16}\n",
         current_isa(), ex.threads, config.precision_text(), options.preset, shape.B, shape.T, "residual",
         "tokens/s", "median", "floor", "share", "speed (paper)", "memory", "memory (paper)");
-  // The baseline stays beside each interface and the two take turns, so that a ratio compares the same
-  // moments.
+  // The baseline runs in turns with each interface, so that both sides of a ratio are measured together.
   config.residual = "baseline";
   Stepper baseline(config, shape, ex);
   for (const std::string& name : names) {

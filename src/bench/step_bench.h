@@ -1,5 +1,5 @@
-// ./ddl bench step: one training step (forward, backward, AdamW) per residual interface, beside the floor
-// that its matrix multiplications alone would take.
+// ./ddl bench step: one training step (forward, backward, AdamW) per residual interface, compared with the
+// time that its matrix multiplications alone would take.
 #pragma once
 
 #include <string>

@@ -2,13 +2,23 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
+#include <memory>
 #include <sstream>
+#include <string_view>
+#include <vector>
 
 #include "bench/measure.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/function_ref.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "core/rng.h"
 #include "data/bpe_train.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {
@@ -16,8 +26,8 @@ namespace {
 constexpr std::size_t kGeneratedBytes = std::size_t{20} << 20;
 constexpr std::size_t kEncodedBytes = std::size_t{8} << 20;
 constexpr Index kTrainedVocab = 8192;
-constexpr double kEncodeTarget = 10;       // MB/s on a core
-constexpr double kTrainTarget = 20. / 20;  // seconds a MB: 20 MB in 20 s
+constexpr double kEncodeTarget = 10;       // MB/s on one core
+constexpr double kTrainTarget = 20. / 20;  // seconds per MB: 20 MB in 20 s
 
 double seconds_of(FunctionRef<void()> work) {
   const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// ./ddl bench: speed beside the hardware's limit.
+// ./ddl bench: speed compared with the hardware's limit.
 #include <memory>
 
 #include "bench/decode_bench.h"
@@ -8,6 +8,7 @@
 #include "bench/step_bench.h"
 #include "bench/tokenizer_bench.h"
 #include "cli/commands.h"
+#include "core/exec.h"
 #include "model/config.h"
 
 namespace ddl {

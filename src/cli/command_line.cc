@@ -73,8 +73,8 @@ void Command::on_run(std::function<void()> run) { app_->callback(std::move(run))
 
 namespace {
 
-// CLI11 only says that some command is missing; names the word that is none, and the command it is closest
-// to. Follows the commands that were given: ./ddl data prepar is a misspelt command of data.
+// CLI11 only says that some command is missing. This names the word that is not a command, and the command it
+// is closest to. Follows the commands that were given: ./ddl data prepar is a misspelt command of data.
 std::string explain(const CLI::App& program, const CLI::ParseError& error, int argc, char** argv) {
   const CLI::App* command = &program;
   for (int i = 1; i < argc; ++i) {
@@ -98,7 +98,7 @@ int parse_and_run(int argc, char** argv, const std::string& about, void (*add_co
   program.require_subcommand(1);
   add_commands(Command(&program));
   try {
-    current_isa();  // a wrong DDL_ISA is an error whatever the command
+    settle_isa();  // a wrong DDL_ISA is an error in every command
     program.parse(argc, argv);
     return 0;
   } catch (const CLI::CallForHelp& help) {

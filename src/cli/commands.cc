@@ -2,7 +2,7 @@
 
 namespace ddl {
 
-// In the order a person meets them; this is also the order of the help.
+// In the order in which a person needs them; this is also the order of the help.
 void add_all_commands(Command app) {
   add_demo_command(app);
   add_tokenizer_command(app);

@@ -1,12 +1,16 @@
 // ddl data prepare | info | generate
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/exec.h"
+#include "core/json.h"
+#include "core/record.h"
 #include "data/dataset.h"
 #include "data/generate.h"
 #include "data/info.h"

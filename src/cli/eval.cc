@@ -2,9 +2,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/exec.h"
+#include "core/json.h"
 #include "eval/language.h"
 #include "eval/model_hash.h"
 #include "eval/report.h"

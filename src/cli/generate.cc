@@ -3,15 +3,22 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "cli/commands.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/index.h"
 #include "core/record.h"
+#include "data/tokenizer.h"
 #include "infer/load.h"
 #include "infer/text_stream.h"
 #include "io/file.h"
@@ -65,7 +72,7 @@ struct GenerateCommand {
     for (std::string line;;) {
       fmt::print(stderr, "> ");
       if (!std::getline(std::cin, line)) {
-        fmt::print(stderr, "\n");  // the shell's prompt goes on a line of its own
+        fmt::print(stderr, "\n");  // so that the shell's prompt is on a line of its own
         return;
       }
       if (line.empty()) return;

@@ -3,8 +3,16 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
+#include "core/arena.h"
+#include "core/error.h"
+#include "core/index.h"
+#include "core/json.h"
+#include "core/options.h"
+#include "core/record.h"
 #include "model/model.h"
 #include "study/describe.h"
 

@@ -8,10 +8,11 @@
 
 namespace {
 
-// Threads that wait for one another spin for a moment and then sleep. The OpenMP library's own moment is so
-// long that on a busy machine it takes the processor from the very thread that is waited for, and everything
-// is tens of times slower; on a quiet one a short moment is as fast. The library reads the setting before
-// main: hence the second start. Where that fails, all goes on as it would have.
+// Threads that wait for one another spin for a while and then sleep. The OpenMP library's default is so
+// long that on a busy machine the spinning threads take the processor from the thread they wait for,
+// and everything is tens of times slower. On a quiet machine a short time is as fast. The library reads
+// the setting before main, so the program starts itself again with it. Where that fails, it runs with
+// the library's default.
 void spin_briefly(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   std::error_code error;

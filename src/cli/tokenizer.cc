@@ -1,13 +1,24 @@
 // ddl tokenizer train | encode | decode | info
+#include "data/tokenizer.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "data/bpe_train.h"
 #include "data/corpus.h"
@@ -37,8 +48,7 @@ Index count_words(const std::vector<std::string>& inputs, const CorpusOptions& o
   return reader.documents();
 }
 
-// --- the commands
-// ------------------------------------------------------------------------------------------------
+// The commands.
 
 struct TrainArgs {
   std::vector<std::string> inputs;

@@ -1,4 +1,5 @@
-// ./ddl train: train a model on a dataset, or go on with a run.
+// ./ddl train: train a model on a dataset, or continue a run.
+#include <cstdio>
 #include <memory>
 
 #include "cli/commands.h"

@@ -1,7 +1,10 @@
 // ./ddl export and ./ddl import: weights that move between this program and the paper's released code.
+#include <cstdio>
 #include <memory>
+#include <string>
 
 #include "cli/commands.h"
+#include "core/exec.h"
 #include "infer/exchange.h"
 
 namespace ddl {

@@ -1,6 +1,5 @@
 // One block of memory, handed out as named slices and never returned. The same planning code runs twice:
-// first on a measuring arena (no memory, take() returns null) to learn the size, then on one that owns that
-// many bytes.
+// first on a measuring arena (no memory, take() returns null) to learn the size, then on one of that size.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@ class Arena {
   static constexpr std::size_t kAlignBytes = 64;  // a cache line, and the widest vector
 
   // Slices are neighbours in one allocation, where the address sanitizer would not see a write past the end
-  // of one: with it each is followed by bytes that nobody may touch.
+  // of one. In builds with it, each slice is followed by poisoned bytes.
 #ifdef __SANITIZE_ADDRESS__
   static constexpr std::size_t kGapBytes = kAlignBytes;
 #else
@@ -32,8 +31,7 @@ class Arena {
   static Arena measuring() { return Arena(0, false); }
   static Arena owning(std::size_t capacity_bytes) { return Arena(capacity_bytes, true); }
 
-  // A slice of `count` elements, aligned and zeroed. Entered in the ledger under `name` (repeated names add
-  // up).
+  // A slice of `count` elements, aligned and zeroed. Its size is added to the ledger's entry for `name`.
   template <class T>
   T* take(std::string_view name, Index count) {
     return static_cast<T*>(take_bytes(name, count, sizeof(T)));

@@ -19,16 +19,16 @@ struct Exec {
 // As many threads as the machine offers (or DDL_THREADS says). Throws UserError on a bad DDL_THREADS.
 Exec default_exec();
 
-// Calls body(i) for i in [0, count), spread over ex.threads. The only door to threads in the project.
-// Work items are claimed dynamically, so body(i) must depend on i alone: results then do not depend on the
-// number of threads. Calls from inside a body run serially (no nesting).
+// Calls body(i) for i in [0, count), spread over ex.threads. All parallel computation of the project starts
+// here. Work items are claimed dynamically, so body(i) must depend on i alone: results then do not depend on
+// the number of threads. Calls from inside a body run serially (no nesting).
 void parallel_for(Index count, const Exec& ex, FunctionRef<void(Index)> body);
 
 // The same over ranges: splits [0, count) into fixed pieces of `grain` and calls body(begin, end) for each.
 void parallel_chunks(Index count, Index grain, const Exec& ex, FunctionRef<void(Index, Index)> body);
 
-// Tells libraries that bring their own OpenMP loops (oneDNN) how many threads to use; inside a parallel_for,
-// one.
+// Tells libraries with OpenMP loops of their own (oneDNN) how many threads to use. Inside a parallel_for this
+// changes nothing: they use one.
 void set_library_threads(const Exec& ex);
 
 }  // namespace ddl

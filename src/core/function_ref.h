@@ -1,5 +1,4 @@
-// A non-owning reference to a callable: two words, no allocation. Lives no longer than the call it is passed
-// to.
+// A non-owning reference to a callable: two words, no allocation. Valid during the call it is passed to.
 #pragma once
 
 #include <memory>

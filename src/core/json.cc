@@ -1,6 +1,7 @@
 #include "core/json.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <utility>
 #include <vector>

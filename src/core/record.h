@@ -1,5 +1,4 @@
-// One record per event: a JSON object on one line. What a person sees on the screen is printed from the same
-// record.
+// One record per event: a JSON object on one line. The text on the screen is printed from the same record.
 #pragma once
 
 #include <cstdio>
@@ -12,8 +11,8 @@ namespace ddl {
 // {"v":1,"event":"step", ...}
 Json make_record(const std::string& event);
 
-// Appends records to a file, one line each, flushed line by line: a reader that comes while a run goes on
-// sees all records so far, and at most the last without its end.
+// Appends records to a file, one line each, flushed line by line. A reader during a run sees all records so
+// far; at most the last one is incomplete.
 class RecordWriter {
  public:
   explicit RecordWriter(const std::string& path);  // throws UserError where the file cannot be opened

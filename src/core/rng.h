@@ -1,6 +1,6 @@
 // Random numbers as pure functions of (seed, stream, counter): nothing to store, nothing to advance, any
-// thread may ask for any number. Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011).
+// thread may ask for any number.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 #pragma once
 
 #include <array>

@@ -1,5 +1,8 @@
 #include "data/answer_marks.h"
 
+#include "core/error.h"
+#include "core/index.h"
+
 namespace ddl {
 
 AnswerMarker::AnswerMarker(const Tokenizer& tokenizer) {

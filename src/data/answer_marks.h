@@ -1,7 +1,7 @@
 // From answers as bytes of a text to answers as tokens.
 //
-// The text is tokenised as any other, so a token may reach beyond an answer (" garden" with its space); every
-// token that shares a byte with the answer is marked.
+// The text is tokenised like any other, so a token may reach beyond an answer (" garden" with its space).
+// Every token that shares a byte with the answer is marked.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,11 @@
 #include "data/bpe.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string_view>
 
+#include "core/error.h"
 #include "data/pretokenize.h"
 
 namespace ddl {

@@ -3,10 +3,14 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/index.h"
 #include "data/bpe_merge.h"
 #include "data/byte_map.h"
 #include "data/tokenizer.h"

@@ -2,10 +2,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "core/error.h"
 #include "core/record.h"
 #include "data/bpe_parse.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {
@@ -28,7 +34,7 @@ std::string read_small_file(const fs::path& path) {
   return std::move(text).str();
 }
 
-// The end-of-text token named by tokenizer_config.json beside the file, if there is one. The file is optional
+// The end-of-text token named by tokenizer_config.json in the same folder, if any. That file is optional
 // and has other uses, so anything odd in it is no error.
 std::string configured_end_of_text(const fs::path& folder) {
   std::error_code error;
@@ -52,8 +58,7 @@ BpeVocabulary load_pair(const fs::path& vocab, const fs::path& merges) {
                                 merges.string());
 }
 
-// A rank file does not say how text is cut into words. The names of those that are not cut like GPT-2's are
-// known.
+// A rank file does not say how text is cut into words. Files that cut otherwise than GPT-2 are known by name.
 BpeVocabulary load_tiktoken(const fs::path& path) {
   const std::string name = path.filename().string();
   for (const char* other : {"cl100k", "o200k"})

@@ -1,6 +1,7 @@
 #include "data/bpe_merge.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 
 namespace ddl {

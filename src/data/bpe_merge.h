@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/index.h"
 #include "data/tokenizer.h"
 
 namespace ddl {
@@ -17,8 +18,7 @@ class MergeTable {
  public:
   MergeTable();
 
-  // The next merge, of a higher rank than all before. False, and nothing is changed, if the pair is there
-  // already.
+  // The next merge, of a higher rank than all before. False, without any change, if the pair is known.
   bool insert(const Merge& merge);
   Index size() const { return static_cast<Index>(count_); }
 

@@ -1,11 +1,17 @@
 #include "data/bpe_parse.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
+#include "core/error.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "data/byte_alphabet.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {
@@ -117,8 +123,7 @@ class Builder {
     std::sort(result_.specials.begin(), result_.specials.end());
     result_.specials.erase(std::unique(result_.specials.begin(), result_.specials.end()),
                            result_.specials.end());
-    // A token may be in the merges and be declared special as well. Text must not lead to it, so its merges
-    // go.
+    // A token may be in the merges and also declared special. Text must not lead to it: drop its merges.
     const auto special = [&](TokenId id) {
       return std::binary_search(result_.specials.begin(), result_.specials.end(), id);
     };

@@ -3,6 +3,7 @@
 // that a wrong one cannot ask for gigabytes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -1,7 +1,12 @@
 // tokenizer.json and tokenizer_config.json as Hugging Face's libraries read them.
+#include <cstddef>
+#include <string>
+#include <vector>
+
 #include "core/record.h"
 #include "data/bpe.h"
 #include "data/byte_alphabet.h"
+#include "data/tokenizer.h"
 #include "io/file.h"
 
 namespace ddl {
@@ -17,8 +22,7 @@ std::vector<std::string> written_names(const BpeVocabulary& vocabulary) {
   return names;
 }
 
-// Vocabulary and merges are put together as text: a Json object that keeps its order takes quadratic time to
-// fill.
+// Vocabulary and merges are written as text: filling a Json object that keeps its order takes quadratic time.
 std::string tokenizer_json(const BpeVocabulary& vocabulary) {
   const std::vector<std::string> names = written_names(vocabulary);
   const Json byte_level = {

@@ -5,9 +5,17 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "core/error.h"
+#include "core/index.h"
 #include "data/bpe_parse.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {

@@ -1,10 +1,16 @@
 #include "data/bpe_train.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <queue>
+#include <string_view>
 #include <unordered_map>
+#include <vector>
 
+#include "core/error.h"
+#include "core/index.h"
 #include "data/bpe_parse.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {
@@ -12,8 +18,7 @@ namespace {
 constexpr std::uint32_t kEnd = 0xffffffffu;
 constexpr TokenId kDead = 0xffffffffu;  // the right half of a pair that was merged
 
-// All distinct words, symbol by symbol; a word is a linked list, so that a merge costs a constant whatever
-// the length.
+// All distinct words, symbol by symbol. A word is a linked list, so that a merge takes constant time.
 struct Symbol {
   TokenId id;
   std::uint32_t previous, next, word;
@@ -143,10 +148,10 @@ BpeVocabulary train_bpe(WordCounter& words, Index vocab_size, FunctionRef<void(I
   while (static_cast<Index>(result.tokens.size()) < vocab_size - 1) {
     Pair* const pair = trainer.best();
     if (!pair) break;
-    // No other pair makes the same bytes, before or after. A stretch of a word that is cut off on both sides
-    // now was so at every earlier step, so merges went on inside it as if it were a word: wherever those
-    // bytes are cut off, they are in the same pieces. So this merge reaches all of them, and the token is
-    // new.
+    // No other pair makes the same bytes, before or after. A stretch of a word that no merge crosses at its
+    // two ends was never crossed there before, so it was merged as if it were a word of its own. Wherever the
+    // same bytes stand between such ends, they are in the same pieces. So this merge reaches all of them, and
+    // no earlier token has these bytes.
     const auto id = static_cast<TokenId>(result.tokens.size());
     result.tokens.push_back(result.tokens[pair->left] + result.tokens[pair->right]);
     result.merges.push_back({pair->left, pair->right, id});

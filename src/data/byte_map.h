@@ -13,7 +13,7 @@
 
 namespace ddl {
 
-// Reads eight bytes a time (overlapping at the end) and mixes by a 64 x 64 -> 128 bit multiplication.
+// Reads eight bytes at a time (overlapping at the end) and mixes by a 64 x 64 -> 128 bit multiplication.
 inline std::uint64_t hash_bytes(std::string_view key) {
   constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
   const auto mix = [](std::uint64_t a, std::uint64_t b) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "data/partial_folder.h"
+#include "io/file.h"
 #include "io/sha256.h"
 
 namespace ddl {
@@ -65,7 +66,7 @@ Dataset Dataset::open(const std::string& folder, const Exec& ex) {
   Dataset dataset;
   dataset.folder_ = folder;
   const auto names = names_in(folder);
-  // The marker lies beside what is being written.
+  // The marker is in the parent of the folder that is being written.
   if (has(names, kIncompleteMarker) || fs::exists(folder + "/../" + kIncompleteMarker))
     throw UserError("{}: left by an interrupted `ddl data prepare`; run that command again", folder);
   if (has(names, "tokenizer.json")) dataset.tokenizer_path_ = folder + "/tokenizer.json";

@@ -1,11 +1,11 @@
-// What reads one input of a corpus. A source sets text, answers and piece of a document; the reader numbers
-// it.
+// Reads one input of a corpus. A source sets text, answers and piece of a document; the reader numbers it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "core/index.h"
 #include "data/corpus.h"
 #include "io/byte_stream.h"
 

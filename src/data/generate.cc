@@ -1,5 +1,6 @@
 #include "data/generate.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 

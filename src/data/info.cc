@@ -1,8 +1,12 @@
 #include "data/info.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "data/tokenizer.h"
 
 namespace ddl {
 namespace {

@@ -6,6 +6,7 @@
 #include "core/exec.h"
 #include "core/record.h"
 #include "data/dataset.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 

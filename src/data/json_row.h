@@ -1,8 +1,8 @@
 // One row of a JSON Lines file, scanned for the fields a corpus needs without building the rest.
 //
 // Not the JSON library the project uses elsewhere, for two reasons: bytes that are not UTF-8 are data here
-// and must pass, and a row is read once at several hundred MB/s without a tree. A test holds it to the
-// library on everything that library accepts.
+// and must pass, and a row is read once at several hundred MB/s without a tree. A test compares it with the
+// library on everything that the library accepts.
 #pragma once
 
 #include <string>

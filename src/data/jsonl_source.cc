@@ -1,8 +1,14 @@
 #include "data/jsonl_source.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/json.h"
 #include "data/json_row.h"
 #include "data/text_cut.h"

@@ -4,6 +4,7 @@
 
 #include "core/rng.h"
 #include "data/permutation.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 
@@ -21,8 +22,11 @@ void fill_row(const TokenStream& stream, Index begin, std::optional<TokenId> end
   const Index T = batch.context;
   batch.window_.resize(static_cast<std::size_t>(T + 1));
   stream.read(begin, T + 1, batch.window_.data());
-  std::copy_n(batch.window_.begin(), T, batch.inputs_BT.begin() + b * T);
-  std::copy_n(batch.window_.begin() + 1, T, batch.targets_BT.begin() + b * T);
+  const auto copy_from = [&](Index first, std::vector<std::int32_t>& to_BT) {
+    for (Index t = 0; t < T; ++t) to_BT[b * T + t] = static_cast<std::int32_t>(batch.window_[first + t]);
+  };
+  copy_from(0, batch.inputs_BT);
+  copy_from(1, batch.targets_BT);
   if (batch.answers_BT.empty()) return;
 
   auto* answers_T = batch.answers_BT.data() + b * T;
@@ -50,8 +54,7 @@ Index windows_in(const TokenStream& stream, Index context, const char* what) {
 
 Loader::Loader(const TokenStream& stream, std::optional<TokenId> end_of_text, LoaderOptions options)
     : stream_(stream), end_of_text_(end_of_text), options_(std::move(options)) {
-  DDL_CHECK(options_.rows >= 1 && options_.ranks >= 1 && options_.rank >= 0 && options_.rank < options_.ranks,
-            "{} rows, rank {} of {}", options_.rows, options_.rank, options_.ranks);
+  DDL_CHECK(options_.rows >= 1, "{} rows", options_.rows);
   if (options_.order != "epoch" && options_.order != "random")
     throw UserError("data order '{}': expected epoch or random", options_.order);
   windows_ = windows_in(stream, options_.context, "training");
@@ -76,19 +79,18 @@ Index Loader::window_begin(Index row) const {
 void Loader::load(Index step, Batch& batch) const {
   DDL_CHECK(step >= 0, "step {}", step);
   batch.resize(options_.rows, options_.context, stream_.has_answers());
-  const Index first = (step * options_.ranks + options_.rank) * options_.rows;
+  const Index first = step * options_.rows;
   for (Index b = 0; b < options_.rows; ++b)
     fill_row(stream_, window_begin(first + b), end_of_text_, b, batch);
 }
 
 double Loader::epoch_of(Index step) const {
-  return static_cast<double>(step * options_.ranks * options_.rows) / static_cast<double>(windows_);
+  return static_cast<double>(step * options_.rows) / static_cast<double>(windows_);
 }
 
 Json Loader::state(Index step) const {
-  return Json{{"order", options_.order},     {"seed", options_.seed},
-              {"context", options_.context}, {"rows_per_step", options_.rows * options_.ranks},
-              {"tokens", stream_.tokens()},  {"step", step}};
+  return Json{{"order", options_.order},        {"seed", options_.seed},      {"context", options_.context},
+              {"rows_per_step", options_.rows}, {"tokens", stream_.tokens()}, {"step", step}};
 }
 
 Index Loader::resume(const Json& saved) const {
@@ -96,7 +98,7 @@ Index Loader::resume(const Json& saved) const {
   for (const auto& [key, value] : ours.items()) {
     if (!saved.contains(key)) throw UserError("loader state: '{}' is missing", key);
     if (key != "step" && saved[key] != value)
-      throw UserError("loader state: {} was {} and is {} now; the run cannot go on where it stopped", key,
+      throw UserError("loader state: {} was {} and is {} now; the run cannot continue where it stopped", key,
                       to_line(saved[key]), to_line(value));
   }
   if (!saved["step"].is_number_integer() || saved["step"].get<Index>() < 0)

@@ -1,11 +1,10 @@
-// Batches of a token stream, each a pure function of (seed, step, rank): nothing advances, nothing is stored,
-// any step can be asked for at once. Reading is a copy out of mapped memory.
+// Batches of a token stream, each a pure function of (seed, step): nothing advances, nothing is stored, any
+// step can be asked for at once. Reading is a copy out of mapped memory.
 //
-// order "epoch": the stream is cut into windows of T inputs, which are visited in a random order; each token
-//   is a target once per epoch, except for fewer than T at the ends, and where the cuts fall changes with the
-//   epoch, so that those differ too. Rows are numbered through all steps and ranks (row = (step * ranks +
-//   rank) * B + b), so ranks get disjoint rows, and the rows of a step do not depend on how many ranks or
-//   micro-steps share them: 2 ranks x 4 rows are 1 rank x 8 rows.
+// order "epoch": the stream is cut into windows of T inputs, which are visited in a random order. Each token
+//   is a target once per epoch, except for fewer than T at the ends; where the cuts fall changes with the
+//   epoch, so those differ too. Rows are numbered through all steps (row = step * B + b), so two micro-steps
+//   of 4 rows have the rows of one step of 8.
 // order "random": each row begins at a uniformly random token, as in nanoGPT.
 #pragma once
 
@@ -17,15 +16,16 @@
 #include "core/index.h"
 #include "core/record.h"
 #include "data/dataset.h"
+#include "data/tokenizer.h"
 
 namespace ddl {
 
-// B rows of T tokens. targets[b, t] follows inputs[b, t] in the stream. answers[b, t] speaks of targets[b,
-// t]: 0 ordinary, 1 first token of an answer, 2 a further token of it; only answers whose document begins
-// within the row are kept, because the others cannot be known from it.
+// B rows of T tokens. targets[b, t] follows inputs[b, t] in the stream. answers[b, t] is about targets[b, t]:
+// 0 ordinary, 1 first token of an answer, 2 a further token of it. Only answers whose document begins within
+// the row are kept, because the others cannot be known from it. Token ids are signed here, as in the model.
 struct Batch {
   Index rows = 0, context = 0;
-  std::vector<TokenId> inputs_BT, targets_BT;
+  std::vector<std::int32_t> inputs_BT, targets_BT;
   std::vector<std::uint8_t> answers_BT;  // empty where the stream has no answers
 
   void resize(Index row_count, Index context_tokens, bool with_answers);
@@ -41,11 +41,10 @@ void fill_row(const TokenStream& stream, Index begin, std::optional<TokenId> end
               Batch& batch);
 
 struct LoaderOptions {
-  Index rows = 8;       // B: rows of one batch of one rank
+  Index rows = 8;       // B: rows of one batch
   Index context = 256;  // T
   std::uint64_t seed = 0;
   std::string order = "epoch";  // epoch | random
-  Index rank = 0, ranks = 1;
 };
 
 class Loader {
@@ -62,7 +61,7 @@ class Loader {
 
   // The few integers a checkpoint keeps; `step` is the next one to load.
   Json state(Index step) const;
-  // The step to go on with. Throws UserError showing the difference where the state belongs to other data,
+  // The next step to load. Throws UserError showing the difference where the state belongs to other data,
   // seed, order or batch shape.
   Index resume(const Json& state) const;
 

@@ -1,5 +1,10 @@
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <vector>
 
+#include "core/error.h"
+#include "core/index.h"
 #include "data/dice.h"
 #include "data/generate.h"
 

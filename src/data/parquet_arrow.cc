@@ -7,11 +7,13 @@
 #include <parquet/types.h>
 
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "data/document_source.h"
 
 namespace ddl {

@@ -1,5 +1,10 @@
 // Built in place of the readers through Apache Arrow where its C++ libraries were not found.
+#include <memory>
+#include <string>
+
 #include "core/error.h"
+#include "core/function_ref.h"
+#include "core/json.h"
 #include "data/document_source.h"
 #include "data/parquet_rows.h"
 

@@ -5,10 +5,15 @@
 #include <parquet/types.h>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "core/function_ref.h"
+#include "core/json.h"
 #include "data/parquet_rows.h"
 
 namespace ddl {
@@ -16,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 256;
 
-// Where a leaf column stands in a row: {"choices", "text"} for choices.text.list.element.
+// The place of a leaf column in a row: {"choices", "text"} for choices.text.list.element.
 struct Leaf {
   std::vector<std::string> path;
   std::int16_t list_level = 0;  // definition level from which on the list has an element; 0: no list

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 
 #include "core/error.h"
@@ -44,8 +45,7 @@ void PartialFolder::check_target() const {
 }
 
 void PartialFolder::lock() {
-  // The folder just locked must still be there: whoever held the lock before may have finished and removed
-  // it.
+  // The folder just locked must still exist: the last holder of the lock may have finished and removed it.
   struct stat locked {
   }, named{};
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 || ::fstat(lock_, &locked) != 0 ||
@@ -53,7 +53,7 @@ void PartialFolder::lock() {
     throw UserError("{}: another process is writing it", workplace_);
 }
 
-// The marker is there before anything else and goes last, so what lies without one is somebody's own.
+// The marker is written before anything else and removed last. So a folder without one is not ours.
 void PartialFolder::mark() {
   if (!fs::exists(marker_path_) && !fs::is_empty(workplace_))
     throw UserError(

@@ -1,6 +1,5 @@
-// A folder that is filled beside its final name and put there in one step, by one process at a time. It grows
-// in TARGET.partial/new; the marker beside it says, at every moment until TARGET.partial is gone, whose that
-// is.
+// A folder that is filled under a temporary name and renamed to TARGET in one step, by one process at a time.
+// It grows in TARGET.partial/new. Until TARGET.partial is gone, a marker next to `new` says who made it.
 #pragma once
 
 #include <functional>
@@ -8,7 +7,7 @@
 
 namespace ddl {
 
-// Lies in a folder that is still being written; such a folder is nobody's dataset or model.
+// The name of the marker file. A folder with it is incomplete and must not be read as a dataset or model.
 inline constexpr const char* kIncompleteMarker = ".ddl-incomplete";
 
 class PartialFolder {
@@ -17,8 +16,8 @@ class PartialFolder {
   using CheckExisting = std::function<void(const std::string& target)>;
 
   // Refuses, before any work: a target that is a file, or that `check_existing` refuses; a folder
-  // TARGET.partial that another process is writing; and one that is not ours. What an interrupted run left
-  // there goes.
+  // TARGET.partial that another process is writing; and one that is not ours. Removes what an interrupted run
+  // left in it.
   PartialFolder(std::string target, CheckExisting check_existing);
   ~PartialFolder();  // removes what was not committed, or what was replaced
   PartialFolder(const PartialFolder&) = delete;

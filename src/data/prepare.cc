@@ -1,17 +1,20 @@
 #include "data/prepare.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <span>
 
+#include "core/error.h"
 #include "data/answer_marks.h"
 #include "data/dataset.h"
+#include "data/document_shuffler.h"
 #include "data/partial_folder.h"
 #include "data/progress_line.h"
 #include "data/split_writer.h"
-#include "data/spool.h"
 #include "io/file.h"
 
 namespace ddl {
@@ -43,22 +46,22 @@ class Preparation {
     PartialFolder folder(options_.out, [&](const std::string& target) { check_replaceable(target); });
     Json manifest = describe();
     {
-      DocumentSpool spool(folder.path() + "/spool", token_bytes_, options_.seed);
-      const Source train = tokenize(options_.inputs, "prepare", spool);
-      if (spool.tokens() == 0) throw UserError("{}: no text in the inputs", options_.inputs.front());
+      DocumentShuffler shuffler(folder.path() + "/shuffle", token_bytes_, options_.seed);
+      const Source train = tokenize(options_.inputs, "prepare", shuffler);
+      if (shuffler.tokens() == 0) throw UserError("{}: no text in the inputs", options_.inputs.front());
       Source val;
-      std::optional<DocumentSpool> val_spool;
+      std::optional<DocumentShuffler> val_shuffler;
       if (!options_.val_inputs.empty()) {
-        val_spool.emplace(folder.path() + "/spool_val", token_bytes_, options_.seed);
-        val = tokenize(options_.val_inputs, "prepare validation", *val_spool);
-        if (val_spool->tokens() == 0) throw UserError("{}: no text in it", options_.val_inputs.front());
+        val_shuffler.emplace(folder.path() + "/shuffle_val", token_bytes_, options_.seed);
+        val = tokenize(options_.val_inputs, "prepare validation", *val_shuffler);
+        if (val_shuffler->tokens() == 0) throw UserError("{}: no text in it", options_.val_inputs.front());
       }
-      const bool answers = spool.has_answers() || (val_spool && val_spool->has_answers());
+      const bool answers = shuffler.has_answers() || (val_shuffler && val_shuffler->has_answers());
       SplitWriter train_out(folder.path(), name(), "train", token_bytes_, options_.shard_tokens, answers);
       SplitWriter val_out(folder.path(), name(), "val", token_bytes_, options_.shard_tokens, answers);
-      write_splits(spool, val_spool ? 0.0 : options_.val_fraction, train_out, val_out);
-      if (val_spool)
-        val_spool->for_each([&](const SpooledDocument& document) { write_whole(document, val_out); });
+      write_splits(shuffler, val_shuffler ? 0.0 : options_.val_fraction, train_out, val_out);
+      if (val_shuffler)
+        val_shuffler->for_each([&](const ShuffledDocument& document) { write_whole(document, val_out); });
       train_out.finish();
       val_out.finish();
 
@@ -71,7 +74,7 @@ class Preparation {
       manifest["train"] = train_out.manifest(ex_);
       manifest["val"] = val_out.manifest(ex_);
       manifest["inputs"] = train.inputs;
-      if (val_spool) manifest["val_inputs"] = val.inputs;
+      if (val_shuffler) manifest["val_inputs"] = val.inputs;
     }
     tokenizer_.save(folder.path());
     write_file_atomic(folder.path() + "/dataset.json", to_text(manifest));
@@ -80,7 +83,7 @@ class Preparation {
   }
 
  private:
-  // Only what is a dataset and nothing else may go.
+  // Only a folder that is a dataset and holds nothing else may be replaced.
   void check_replaceable(const std::string& folder) const {
     if (!std::filesystem::exists(folder + "/dataset.json"))
       throw UserError("{}: exists and holds other things; choose another folder", folder);
@@ -122,8 +125,9 @@ class Preparation {
                   {"skip_bad", options_.corpus.skip_bad}}}};
   }
 
-  // All documents of the inputs, tokenised, into the spool.
-  Source tokenize(const std::vector<std::string>& inputs, const std::string& what, DocumentSpool& spool) {
+  // All documents of the inputs, tokenised, into the shuffler.
+  Source tokenize(const std::vector<std::string>& inputs, const std::string& what,
+                  DocumentShuffler& shuffler) {
     CorpusReader reader(inputs, options_.corpus);
     ProgressLine progress(what, ProgressLine::Unit::kBytes, reader.bytes_total(), options_.progress);
     for (bool more = true; more;) {
@@ -140,9 +144,9 @@ class Preparation {
       std::vector<Encoded> encoded(batch.size());
       parallel_for(std::ssize(batch), ex_, [&](Index i) { encode(batch[i], encoded[i]); });
       for (std::size_t i = 0; i < batch.size(); ++i)
-        spool.add(batch[i].index, batch[i].piece, encoded[i].tokens, encoded[i].answers);
+        shuffler.add(batch[i].index, batch[i].piece, encoded[i].tokens, encoded[i].answers);
       progress.update(reader.bytes_read(),
-                      fmt::format("{:.2f}M tokens", static_cast<double>(spool.tokens()) / 1e6));
+                      fmt::format("{:.2f}M tokens", static_cast<double>(shuffler.tokens()) / 1e6));
     }
     Source source{reader.documents(), reader.blank(), reader.bad_rows().count(), Json::array(),
                   reader.bad_rows().first()};
@@ -160,7 +164,7 @@ class Preparation {
     out.answers.insert(out.answers.begin(), 0);  // the end of text
   }
 
-  void write_whole(const SpooledDocument& document, SplitWriter& out) {
+  void write_whole(const ShuffledDocument& document, SplitWriter& out) {
     out.count_document();
     for (Index p = 0; p < document.pieces(); ++p) {
       document.read(p, tokens_, answers_);
@@ -171,10 +175,10 @@ class Preparation {
   // Validation gets the first documents of the shuffled order that together have `fraction` of the tokens.
   // Where documents are so long that this would leave it less than half full, the end of one is cut off for
   // it, so that a single file has a validation split too.
-  void write_splits(DocumentSpool& spool, double fraction, SplitWriter& train, SplitWriter& val) {
-    const auto budget = static_cast<Index>(std::llround(fraction * static_cast<double>(spool.tokens())));
+  void write_splits(DocumentShuffler& shuffler, double fraction, SplitWriter& train, SplitWriter& val) {
+    const auto budget = static_cast<Index>(std::llround(fraction * static_cast<double>(shuffler.tokens())));
     bool filling = budget > 0;
-    spool.for_each([&](const SpooledDocument& document) {
+    shuffler.for_each([&](const ShuffledDocument& document) {
       const Index room = budget - val.tokens();
       if (!filling || document.tokens() <= room) return write_whole(document, filling ? val : train);
       filling = false;
@@ -184,7 +188,7 @@ class Preparation {
   }
 
   // Tokens from `at` on go to validation, as a document of their own.
-  void cut(const SpooledDocument& document, Index at, SplitWriter& train, SplitWriter& val) {
+  void cut(const ShuffledDocument& document, Index at, SplitWriter& train, SplitWriter& val) {
     train.count_document();
     val.count_document();
     const TokenId end_of_text = tokenizer_.end_of_text();

@@ -29,8 +29,9 @@ struct PrepareOptions {
 // Returns what it wrote to dataset.json. The result is a function of inputs, options and tokenizer: neither
 // the number of threads nor anything else changes a byte.
 //
-// All work happens in the folder OUT.partial, renamed to OUT as the last act. After an error nothing is left;
-// after a kill OUT.partial is, marked as incomplete (Dataset::open refuses it), and the next run clears it.
+// All work happens in the folder OUT.partial, which is renamed to OUT as the last step. After an error
+// nothing is left. After a kill OUT.partial is left, marked as incomplete (Dataset::open refuses it); the
+// next run clears it.
 Json prepare_dataset(const PrepareOptions& options, const Tokenizer& tokenizer, const Exec& ex);
 
 }  // namespace ddl

@@ -1,7 +1,7 @@
 // Written by hand rather than with a regular-expression library, for two reasons: bytes that are not UTF-8
 // must pass through as ordinary data (PCRE2 refuses them or skips over them), and it is many times faster,
-// because nearly all text is decided by one table lookup a byte. tests/data/tokenizer_pretokenize_test.cc
-// holds it to PCRE2 on random strings.
+// because nearly all text is decided by one table lookup per byte. tests/data/tokenizer_pretokenize_test.cc
+// compares it with PCRE2 on random strings.
 #include "data/pretokenize.h"
 
 #include <algorithm>
@@ -128,8 +128,7 @@ const char* pretoken_end(const char* p, const char* end) {
   return run_end(word + first.bytes, end, first.kind);
 }
 
-// A run of letters or digits ends at a space whatever stands around it, and what follows a cut never looks
-// back.
+// A run of letters or digits ends at a space, whatever is around it. What follows a cut never looks back.
 std::size_t safe_cut(std::string_view text, std::size_t wanted) {
   for (std::size_t i = std::max<std::size_t>(wanted, 1); i < text.size(); ++i) {
     const Kind before = byte_kind(text.data() + i - 1);

@@ -19,8 +19,8 @@ struct LinePart {
   std::string text;
   int rank = 0;  // where the line is too long, the highest goes first; 0 stays
 };
-// The parts, joined, in at most `columns` bytes: without those it takes least to miss, and cut where even
-// that is too long.
+// The parts, joined, in at most `columns` bytes: the least important parts are left out, and the line is cut
+// where even the rest is too long.
 std::string fit_line(std::vector<LinePart> parts, std::string_view separator, std::size_t columns);
 
 class ProgressLine {
@@ -34,7 +34,7 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   void update(std::uint64_t done, const std::string& note = "");
-  // So much of the total was done before this began: it counts as done, but not in the rate.
+  // The part of the total that was done before this began: it counts as done, but not in the rate.
   void skip(std::uint64_t amount) { skipped_ += amount; }
 
   // "prepare:  25%, 50.0 of 200.0 MB, 20.0 MB/s, 0:08 left, a note"

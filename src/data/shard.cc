@@ -39,11 +39,11 @@ std::optional<TokenShard::Bad> first_bad(std::span<const T> tokens, Index vocab_
   return std::nullopt;
 }
 
-constexpr Index kChecksumBytes = Index{1} << 22;  // a checksum for so many
+constexpr Index kChecksumBytes = Index{1} << 22;  // one checksum per this many bytes
 
-// Eight words side by side, each h = rotate((h ^ word) * odd): the processor does them at once, faster than
-// memory delivers. Every step can be undone, so a change of one word always shows; that two hide one another
-// is as good as impossible, short of somebody's wanting it.
+// Eight independent hashes, each h = rotate((h ^ word) * odd): the processor computes them at once, faster
+// than memory delivers the words. Every step can be undone, so a change of one word always shows. Two changes
+// that cancel do not happen by chance, but can be made on purpose.
 using Checksum = std::array<std::uint64_t, 8>;
 Checksum checksum(std::span<const std::byte> bytes) {
   Checksum h{};

@@ -1,11 +1,12 @@
 // Token shards in the format llm.c made common, and the headerless one of nanoGPT.
 //
-//   256 int32, little-endian: magic 20240520, version, token count, then zeros
-//   version 1: uint16 tokens      version 2: uint32 tokens, for vocabularies above 65536
+//   header       256 int32, little-endian: magic 20240520, version, token count, then zeros
+//   version 1    uint16 tokens
+//   version 2    uint32 tokens, for vocabularies above 65536
 //
 // Also read: llm.c's Llama-3 shards (magic 20240801, version 7, uint32) and bare uint16 files.
-// A shard FILE.bin may have a sidecar FILE.answers with one byte a token: 0 ordinary text, 1 the first token
-// of an answer, 2 a further token of the same answer.
+// A shard FILE.bin may have a second file FILE.answers with one byte per token: 0 ordinary text, 1 the first
+// token of an answer, 2 a further token of the same answer.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ enum class BareFiles { kRefuse, kAccept };  // files without a header
 
 class TokenShard {
  public:
-  // Maps the file and its sidecar, if any; throws UserError where sizes disagree.
+  // Maps the file and its file of answers, if any; throws UserError where sizes disagree.
   explicit TokenShard(const std::string& path, BareFiles bare = BareFiles::kRefuse);
 
   const std::string& path() const { return path_; }

@@ -1,7 +1,14 @@
 #include "data/split_writer.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/index.h"
+#include "data/tokenizer.h"
+#include "io/file.h"
 #include "io/sha256.h"
 
 namespace ddl {

@@ -1,13 +1,18 @@
 // Writes one split of a dataset as numbered shards: NAME_train_000001.bin, NAME_train_000002.bin, ...
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/exec.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "data/shard.h"
+#include "data/tokenizer.h"
+#include "io/file.h"
 
 namespace ddl {
 

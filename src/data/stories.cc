@@ -1,8 +1,13 @@
 // Tells what happens in a story's world. The world decides what is true; this file only finds words for it.
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <set>
+#include <string>
 
+#include "core/error.h"
+#include "core/index.h"
 #include "data/generate.h"
 #include "data/story_templates.h"
 #include "data/story_words.h"

@@ -1,8 +1,13 @@
 // The sentences of the generated stories. Slots:
-//   {S} who acts: a name, or she/he where the sentence before was about the same person      {N} the name
-//   always {he} {him} {his} of the one who acts      {Q} the other person   {qhim} {O} the thing, or "it"
-//   where the sentence before was about it      {T} the thing always   {U} the other thing {P} place   {C}
-//   container   {K} colour   {F} feeling   {G} a grown-up   {A} the answer
+//   {S}                who acts: the name, or she/he where the sentence before was about the same person
+//   {N}                the name of who acts, always
+//   {he} {him} {his}   pronouns of who acts
+//   {Q} {qhim}         the other person, and that person's pronoun
+//   {O}                the thing, or "it" where the sentence before was about it
+//   {T}                the thing, always
+//   {U}                the other thing
+//   {P} {C} {K}        place, container, colour
+//   {F} {G} {A}        feeling, a grown-up, the answer
 #pragma once
 
 #include <array>

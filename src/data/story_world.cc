@@ -73,8 +73,7 @@ Happening choose(const World& world, Index actor, Dice& dice) {
   for (Index c = 0; c < std::ssize(world.containers); ++c)
     if (world.containers[c].place == person.place) boxes.push_back(c);
 
-  // In the order of Event. People with empty hands take what is near; people with something do things with
-  // it.
+  // In the order of Event. People with empty hands take what is near; people who hold something use it.
   const bool holds = !held.empty();
   const std::array<double, 8> weights = {holds          ? 3.0
                                          : near.empty() ? 6.0

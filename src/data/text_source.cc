@@ -1,7 +1,13 @@
-// Plain text: one document a file, or split on a separator; read in pieces, whatever the file's size.
+// Plain text: one document per file, or split on a separator. Files of any size are read in pieces.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "data/document_source.h"
 #include "data/jsonl_source.h"
 #include "data/text_cut.h"

@@ -1,5 +1,4 @@
-// Text to token ids and back. A tokenizer is immutable after loading and may be used by several threads at
-// once.
+// Text to token ids and back. A tokenizer is immutable after loading: several threads may use it at once.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +19,10 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Appends the ids of `text` (any bytes, valid UTF-8 or not). Special tokens are never recognised in the
-  // text:
-  // "<|endoftext|>" typed by a user is ordinary text.
+  // text: "<|endoftext|>" typed by a user is ordinary text.
   virtual void encode(std::string_view text, std::vector<TokenId>& ids) const = 0;
 
-  // The bytes of the ids, for any ids whatever: decode(encode(x)) == x; an id outside the vocabulary decodes
-  // to "".
+  // The bytes of any ids: decode(encode(x)) == x, and an id outside the vocabulary decodes to "".
   virtual std::string decode(std::span<const TokenId> ids) const = 0;
 
   virtual Index vocab_size() const = 0;     // ids are in [0, vocab_size())
@@ -36,9 +33,9 @@ class Tokenizer {
   virtual void save(const std::string& folder) const = 0;
 };
 
-// `path` is "bytes" (256 byte values + end of text), or a file or folder in any form people have:
-// tokenizer.json, encoder.json + vocab.bpe, vocab.json + merges.txt, *.tiktoken. Throws UserError saying what
-// was found.
+// `path` is "bytes" (256 byte values + end of text), or a file or folder in one of the usual formats:
+// tokenizer.json, encoder.json + vocab.bpe, vocab.json + merges.txt, *.tiktoken.
+// Throws UserError saying what was found.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
 }  // namespace ddl

@@ -7,7 +7,7 @@
 namespace ddl {
 namespace {
 
-constexpr std::size_t kCountBytes = std::size_t{1} << 20;     // work for one thread, some milliseconds
+constexpr std::size_t kCountBytes = std::size_t{1} << 20;     // counted by one thread at a time: milliseconds
 constexpr std::size_t kWaitingBytes = std::size_t{32} << 20;  // text held before it is counted
 
 }  // namespace

@@ -1,5 +1,8 @@
 // The nine tasks, each as the TOML text that a user could have written. Names of files are those of the
 // Hugging Face datasets and of the authors' releases.
+#include <string>
+#include <vector>
+
 #include "core/error.h"
 #include "eval/task.h"
 

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 
 #include "core/clock.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/index.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/progress_line.h"
@@ -73,7 +77,7 @@ class Evaluation {
         windows.add(static_cast<std::int32_t>(ids[i]), push_window);
         if (waiting_tokens_ < kTokensAtOnce) continue;
         score_waiting(from + (to - from) * static_cast<double>(i) / static_cast<double>(ids.size()));
-        count_documents(1);  // the last goes on
+        count_documents(1);  // the last one has more pieces
       }
     }
     end_document();
@@ -91,8 +95,7 @@ class Evaluation {
     Batch batch;
     for (Index i = 0; i < windows.count(); ++i) {
       windows.load(i, 1, batch);
-      push({{static_cast<std::int32_t>(batch.inputs_BT.front())},
-            {batch.targets_BT.begin(), batch.targets_BT.end()}});
+      push({{batch.inputs_BT.front()}, {batch.targets_BT.begin(), batch.targets_BT.end()}});
       if (waiting_tokens_ >= kTokensAtOnce)
         score_waiting(static_cast<double>(i + 1) / static_cast<double>(windows.count()));
     }

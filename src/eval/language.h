@@ -1,6 +1,6 @@
 // How well a model predicts text: loss per token, perplexity, bits per byte and word perplexity of documents,
-// in rolling windows as lm-evaluation-harness has them, and the validation loss of token shards, in the
-// windows training uses. In bounded memory, however long the text.
+// in the rolling windows of lm-evaluation-harness, and the validation loss of token shards, in the windows
+// that training uses. Memory is bounded for texts of any length.
 #pragma once
 
 #include <cstdio>
@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/exec.h"
+#include "core/index.h"
 #include "core/record.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"
@@ -21,7 +23,8 @@ struct Estimate {
 };
 
 // sum y / sum x over units that were drawn independently, and its standard error to first order:
-//   R = sum y / sum x        error = sqrt(n / (n - 1) sum_i (y_i - R x_i)^2) / sum x
+//   R     = sum_i y_i / sum_i x_i
+//   error = sqrt(n / (n - 1) sum_i (y_i - R x_i)^2) / sum_i x_i
 class RatioEstimate {
  public:
   void add(double y, double x);

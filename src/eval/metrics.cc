@@ -1,6 +1,8 @@
 #include "eval/metrics.h"
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 
 #include "core/error.h"
 #include "eval/python_random.h"
@@ -23,8 +25,8 @@ double sample_deviation(std::span<const double> values) {
   return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
-// The statistic of resamples drawn with replacement; each 1000 of them have a generator of their own, so they
-// can be computed side by side.
+// The statistic of resamples drawn with replacement. Each 1000 of them have a generator of their own, so that
+// they can be computed in parallel.
 std::vector<double> bootstrap_perplexities(std::span<const double> log_likelihoods, const Exec& ex) {
   std::vector<double> statistics(kResamples);
   const auto n = static_cast<double>(log_likelihoods.size());

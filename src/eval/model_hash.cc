@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "io/sha256.h"
 
 namespace ddl {

@@ -1,5 +1,5 @@
-// Accuracies in the paper's tables ("Deep Delta Learning", tables of zero- and one-shot evaluation), to stand
-// beside ours.
+// Accuracies in the paper's tables ("Deep Delta Learning", tables of zero- and one-shot evaluation), to be
+// compared with ours.
 #pragma once
 
 #include <array>

@@ -1,8 +1,11 @@
 #include "eval/question.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "eval/python_random.h"
 #include "eval/python_text.h"
 #include "io/sha256.h"

@@ -1,11 +1,14 @@
 // A document with its few-shot examples before it, as text and as tokens.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/index.h"
 #include "data/tokenizer.h"
 #include "eval/request.h"
 #include "eval/task.h"
@@ -30,8 +33,8 @@ struct Question {
 };
 
 // Which examples of the pool each document is shown, drawn as the harness draws them: one generator for all
-// documents, so those of a document depend on how many came before it. Throws UserError where the pool is too
-// small.
+// documents, so those of a document depend on how many came before it.
+// Throws UserError where the pool is too small.
 std::vector<std::vector<Index>> draw_shots(const Task& task, std::span<const TaskDocument> documents,
                                            std::span<const TaskDocument> pool, Index shots);
 

@@ -1,8 +1,12 @@
 #include "eval/report.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "eval/paper_results.h"
 
 namespace ddl {

@@ -1,5 +1,4 @@
-// The border between tasks and scoring: a task asks for log p(continuation | context), token by token; the
-// scorer answers.
+// Between tasks and scoring: a task asks for log p(continuation | context), token by token; a scorer answers.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +6,7 @@
 
 namespace ddl {
 
-// One thing to score. The context is empty never: where a text has none, it is the end-of-text token.
+// One thing to score. The context is never empty: where a text has none, it is the end-of-text token.
 // Requests of one document come one after another, so that the scorer can share their contexts.
 struct ScoreRequest {
   std::vector<std::int32_t> context, continuation;

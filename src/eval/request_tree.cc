@@ -1,8 +1,10 @@
 #include "eval/request_tree.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace ddl {
 
@@ -33,7 +35,8 @@ RequestTree::RequestTree(std::span<const ScoreRequest> requests, Index context, 
   add_branches({0, std::ssize(sequences_)}, 0, 0);
 }
 
-// The members begin alike for `position` tokens and all go on; a run for each way they do.
+// The members share their first `position` tokens, and all are longer. Adds a run for each
+// different next token.
 void RequestTree::add_branches(Members members, Index position, Index depth) {
   if (depth + 1 == depths_) {
     for (Index i = members.begin; i < members.end; ++i)

@@ -2,9 +2,11 @@
 // a token is known run by run.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "core/index.h"
 #include "eval/request.h"
 #include "infer/tree_forward.h"
 

@@ -1,6 +1,7 @@
 #include "eval/run.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <limits>
 

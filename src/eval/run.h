@@ -54,8 +54,8 @@ struct EvalReport {
   std::vector<TaskResult> results;
 };
 
-// The tasks of a list of names ("all": the eight of the paper), each once. Throws UserError naming the
-// nearest.
+// The tasks of a list of names ("all": the eight of the paper), each once.
+// For an unknown name throws UserError with the nearest known one.
 std::vector<Task> find_tasks(const std::vector<std::string>& names, const std::vector<Task>& custom);
 
 // All data is read and made into requests before anything is scored. Throws UserError on anything wrong with

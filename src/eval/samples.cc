@@ -1,9 +1,12 @@
 #include "eval/samples.h"
 
+#include <cstddef>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "io/file.h"
 
 namespace ddl {

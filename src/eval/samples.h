@@ -1,5 +1,5 @@
-// The file of --samples: one JSON line for every document that was scored, with the text that was scored, its
-// log-likelihoods and what they are worth. It is also what an interrupted evaluation goes on from.
+// The file of --samples: one JSON line for every document that was scored, with the scored text, its
+// log-likelihoods and its metrics. An interrupted evaluation continues from it.
 #pragma once
 
 #include <map>
@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/index.h"
 #include "core/record.h"
 #include "eval/question.h"
 #include "eval/request.h"
@@ -27,8 +28,7 @@ class SampleFile {
   // file and line where it is not of this evaluation.
   SampleFile(std::string path, Identity identity);
 
-  // The scores of a document that was scored before, or null. Throws UserError where the question was
-  // another.
+  // The scores of a document that was scored before, or null. Throws UserError where the question differs.
   const std::vector<Score>* find(const std::string& task, Index document, const Question& question) const;
 
   void write(const std::string& task, Index document, const Question& question,

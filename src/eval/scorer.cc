@@ -1,6 +1,11 @@
 #include "eval/scorer.h"
 
+#include <cstdint>
+
 #include "core/clock.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/index.h"
 #include "eval/request_tree.h"
 
 namespace ddl {

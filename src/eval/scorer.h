@@ -9,6 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "core/arena.h"
+#include "core/exec.h"
+#include "core/function_ref.h"
+#include "core/index.h"
 #include "eval/request.h"
 #include "infer/tree_forward.h"
 

@@ -3,12 +3,14 @@
 // and the rules behind them are those of lm-evaluation-harness.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/index.h"
+#include "core/json.h"
 #include "eval/template.h"
 
 namespace ddl {
@@ -70,8 +72,7 @@ struct Task {
   const std::string& eval_split() const { return test_split.empty() ? validation_split : test_split; }
   const std::string& shot_split() const;
   // Without a test split one example more is drawn than is shown, and those equal to the document in question
-  // are passed over. (The harness compares the names of two splits, both absent here, and takes them for the
-  // same.)
+  // are passed over. (The harness compares the names of two splits; both are absent here, hence equal.)
   bool draws_a_spare() const { return test_split.empty(); }
   const std::vector<std::string>& file_names(const std::string& split) const { return files.at(split); }
 };

@@ -1,9 +1,12 @@
 #include "eval/task_rows.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "data/parquet_rows.h"
 #include "data/text_cut.h"
 #include "eval/python_text.h"

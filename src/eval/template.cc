@@ -1,8 +1,11 @@
 #include "eval/template.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "eval/python_text.h"
 
 namespace ddl {

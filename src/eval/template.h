@@ -1,6 +1,6 @@
 // Text with columns of a row filled in: "Question: {{goal | strip}}\nAnswer:". A column is a path,
-// `question.stem`; a path into a list of objects, `choices.text`, is the list of what each holds. `name?` may
-// be missing.
+// `question.stem`. A path into a list of objects, `choices.text`, is the list of that member of each.
+// `name?` may be missing.
 #pragma once
 
 #include <string>
@@ -33,8 +33,8 @@ class Template {
   std::vector<std::string> columns_;
 };
 
-// Several texts: of one column that is a list, "{{choices.text}}", or a template each, ["{{sol1}}",
-// "{{sol2}}"].
+// Several texts: one column that is a list, "{{choices.text}}", or a list of templates,
+// ["{{sol1}}", "{{sol2}}"].
 class ListTemplate {
  public:
   explicit ListTemplate(const Json& source);

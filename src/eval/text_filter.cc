@@ -1,5 +1,6 @@
 #include "eval/text_filter.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "core/error.h"

@@ -1,7 +1,7 @@
-// A checkpoint exists or it does not. It is a folder step-NNNNNNNN, written beside under a temporary name:
-// every file synced, manifest.json with their sizes and SHA-256 last, then renamed. Readers accept nothing
-// without a valid manifest, so killing the program at any instant leaves the earlier checkpoints and no
-// half of a new one.
+// A checkpoint exists completely or not at all. It is a folder step-NNNNNNNN that is written under a
+// temporary name: every file is synced, manifest.json with their sizes and SHA-256 is written last, then the
+// folder is renamed. Readers accept nothing without a valid manifest. So killing the program at any instant
+// leaves the earlier checkpoints and no half of a new one.
 #pragma once
 
 #include <memory>
@@ -49,8 +49,7 @@ struct CheckpointEntry {
 
 std::string checkpoint_name(Index step);  // "step-00000042"
 
-// Folders with the name of a checkpoint, oldest first, and of these the ones with a manifest; their files are
-// not read.
+// Folders with the name of a checkpoint, oldest first, and of these the ones with a manifest. Reads no file.
 std::vector<CheckpointEntry> list_checkpoint_folders(const std::string& parent);
 std::vector<CheckpointEntry> list_checkpoints(const std::string& parent);
 

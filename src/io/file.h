@@ -56,9 +56,9 @@ class FileWriter {
   std::vector<char> buffer_;
 };
 
-// Writes `path` under a temporary name beside it; commit() syncs, renames and syncs the folder. Destroyed
-// without commit(), it leaves what was at `path` untouched and no temporary file. A symbolic link stays one:
-// what it leads to is replaced. A pipe or a device cannot be replaced in this way and is written to directly.
+// Writes to a temporary file in the folder of `path`. commit() syncs it, renames it to `path` and syncs the
+// folder. Destroyed without commit(), it leaves `path` as it was and no temporary file. A symbolic link stays
+// one: its target is replaced. A pipe or a device cannot be replaced in this way and is written to directly.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

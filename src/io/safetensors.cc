@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are little-en
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 
-// Bytes an element; 0 for a name the format does not have.
+// Bytes per element; 0 for a name that the format does not have.
 std::size_t dtype_bytes(std::string_view dtype) {
   struct Entry {
     std::string_view name;

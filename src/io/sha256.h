@@ -1,6 +1,7 @@
-// SHA-256, for the hashes in dataset and checkpoint manifests: they tell a damaged or exchanged file from the
-// one that was written. By libcrypto, which uses the processor's instructions for it: a dataset is hashed at
-// the start of every run, a checkpoint beside the training that goes on.
+// SHA-256, for the hashes in dataset and checkpoint manifests: they tell a damaged or exchanged file
+// from the one that was written. libcrypto computes it, with the processor's instructions for it,
+// because speed matters: a dataset is hashed at the start of every run, and checkpoints are hashed
+// while training continues.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,7 @@
 #include "kernels/adamw.h"
 
+#include "core/error.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/adamw.cc"
 #include <hwy/foreach_target.h>
@@ -25,8 +27,9 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// m = beta1 m + (1 - beta1) g        v = beta2 v + (1 - beta2) g^2
-// p = p (1 - lr decay) - lr (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps)
+// m = beta1 m + (1 - beta1) g
+// v = beta2 v + (1 - beta2) g^2
+// p = p (1 - lr weight_decay) - lr (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps)
 void AdamWRange(float* p_n, float* m_n, float* v_n, bf16* copy_n, float* g_n, const AdamWFactors& f,
                 Index n) {
   ForEach(n, [&](auto d, Index i) HWY_ATTR {
@@ -61,8 +64,6 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/isa.h"
-
 namespace ddl {
 
 HWY_EXPORT(AdamWRange);
@@ -71,7 +72,6 @@ HWY_EXPORT(SumOfSquaresRun);
 void adamw_step(float* p_n, float* m_n, float* v_n, bf16* copy_n, float* g_n, bool zero_grad,
                 const AdamW& options, Index n, const Exec& ex) {
   DDL_CHECK(options.step >= 1, "step {}", options.step);
-  current_isa();
   const double step = static_cast<double>(options.step);
   AdamWFactors f{};
   f.grad_scale = static_cast<float>(options.grad_scale);
@@ -85,20 +85,19 @@ void adamw_step(float* p_n, float* m_n, float* v_n, bf16* copy_n, float* g_n, bo
   f.eps = static_cast<float>(options.eps);
   f.zero_grad = zero_grad;
   parallel_chunks(n, 16384, ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(AdamWRange)
-    (p_n + begin, m_n + begin, v_n + begin, copy_n ? copy_n + begin : nullptr, g_n + begin, f, end - begin);
+    DDL_DISPATCH(AdamWRange, p_n + begin, m_n + begin, v_n + begin, copy_n ? copy_n + begin : nullptr,
+                 g_n + begin, f, end - begin);
   });
 }
 
 double sum_of_squares(const float* x_n, Index n, const Exec& ex) {
-  current_isa();
   constexpr Index kRun = 4096, kSums = 256;
   const Index piece = std::max(kRun, round_up(ceil_div(n, kSums), kRun));
   double sums[kSums] = {};
   parallel_chunks(n, piece, ex, [&](Index begin, Index end) {
     double sum = 0;
     for (Index i = begin; i < end; i += kRun)
-      sum += static_cast<double>(HWY_DYNAMIC_DISPATCH(SumOfSquaresRun)(x_n + i, std::min(kRun, end - i)));
+      sum += static_cast<double>(DDL_DISPATCH(SumOfSquaresRun, x_n + i, std::min(kRun, end - i)));
     sums[begin / piece] = sum;
   });
   double total = 0;

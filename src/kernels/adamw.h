@@ -21,7 +21,7 @@ struct AdamW {
 void adamw_step(float* p_n, float* m_n, float* v_n, bf16* copy_n, float* g_n, bool zero_grad,
                 const AdamW& options, Index n, const Exec& ex);
 
-// sum_i x_i^2: f32 within short runs, f64 over runs, in an order that depends on n alone.
+// sum_i x_i^2, in f32 within short runs and in f64 over the runs, in an order that depends on n alone.
 double sum_of_squares(const float* x_n, Index n, const Exec& ex);
 
 }  // namespace ddl

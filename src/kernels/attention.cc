@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <cmath>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention.cc"
@@ -8,8 +9,7 @@
 
 #include "kernels/exp2-inl.h"
 
-// Between the block products (kernels/gemm.h) everything is done here, row by row, while the block is in
-// L1/L2.
+// All work between the block products (kernels/gemm.h) is done here, row by row, while the block is in L1/L2.
 
 #ifndef DDL_KERNELS_ATTENTION_ONCE_
 #define DDL_KERNELS_ATTENTION_ONCE_
@@ -33,10 +33,12 @@ HWY_INLINE void ZeroFrom(Act* row, Index begin, Index end) {
   for (Index i = begin; i < end; ++i) row[i] = Act{};
 }
 
-// Online softmax. Before: the sums over earlier keys are acc_i = sum_j e^{s_ij - max_i} v_j and
-// sum_i = sum_j e^{s_ij - max_i}. The new block may raise the maximum; then both are multiplied by
-// e^{old max - new max}. Writes p_ij = e^{s_ij - max_i} (0 in the future), of which the caller adds p v to
-// acc.
+// Online softmax. On entry, with sums over the keys of earlier blocks:
+//   acc_i = sum_j e^{s_ij - max_i} v_j
+//   sum_i = sum_j e^{s_ij - max_i}
+// If the new block raises max_i, both are multiplied by e^{old max - new max}. Adds the new keys to sum_i and
+// writes their weights; the caller then adds sum_j p_ij v_j to acc_i.
+//   p_ij  = e^{s_ij - max_i}        (0 for keys in the future)
 template <class Act>
 HWY_INLINE void SoftmaxBlock(Act* p, float* acc_QK, float* max_Q, float* sum_Q, const float* s,
                              const ScoreBlock& block, bool first, Index K) {
@@ -69,7 +71,8 @@ HWY_INLINE void SoftmaxBlock(Act* p, float* acc_QK, float* max_Q, float* sum_Q, 
   }
 }
 
-// o = acc / sum        lse = scale max + log sum
+// o_i   = acc_i / sum_i
+// lse_i = scale max_i + log sum_i
 template <class Act>
 HWY_INLINE void FinishQueries(HeadRows<Act> o, float* lse, Index ld_lse, const float* acc_QK,
                               const float* max_Q, const float* sum_Q, float scale, Index Q, Index K) {
@@ -82,7 +85,8 @@ HWY_INLINE void FinishQueries(HeadRows<Act> o, float* lse, Index ld_lse, const f
   }
 }
 
-// delta_i = dout_i.o_i, and lse in units of log 2
+// delta_i = dout_i . o_i
+// lse2_i  = lse_i / log 2
 template <class Act>
 HWY_INLINE void PrepareQueries(float* delta_T, float* lse2_T, HeadRows<const Act> dout, HeadRows<const Act> o,
                                const float* lse, Index ld_lse, Index T, Index K) {
@@ -94,8 +98,9 @@ HWY_INLINE void PrepareQueries(float* delta_T, float* lse2_T, HeadRows<const Act
   }
 }
 
-// p_ij = e^{scale s_ij - lse_i}        ds_ij = scale p_ij (dp_ij - delta_i)        both 0 in the future
-// p may be s, ds may be dp.
+// p_ij  = e^{scale s_ij - lse_i}
+// ds_ij = scale p_ij (dp_ij - delta_i)
+// Both are 0 for keys in the future. p may be s, ds may be dp.
 template <class Act>
 HWY_INLINE void GradBlock(Act* p, Act* ds, const float* s, const float* dp, const float* lse2_Q,
                           const float* delta_Q, const ScoreBlock& block) {
@@ -164,7 +169,6 @@ HWY_AFTER_NAMESPACE();
 #include <atomic>
 
 #include "kernels/gemm.h"
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -180,12 +184,12 @@ HWY_EXPORT(CopyRowsF32);
 HWY_EXPORT(CopyRowsBf16);
 
 // Calls the exported kernel for this function's Act.
-#define DDL_FOR_ACT(kernel, ...)                       \
-  do {                                                 \
-    if constexpr (std::is_same_v<Act, float>)          \
-      HWY_DYNAMIC_DISPATCH(kernel##F32)(__VA_ARGS__);  \
-    else                                               \
-      HWY_DYNAMIC_DISPATCH(kernel##Bf16)(__VA_ARGS__); \
+#define DDL_FOR_ACT(kernel, ...)               \
+  do {                                         \
+    if constexpr (std::is_same_v<Act, float>)  \
+      DDL_DISPATCH(kernel##F32, __VA_ARGS__);  \
+    else                                       \
+      DDL_DISPATCH(kernel##Bf16, __VA_ARGS__); \
   } while (false)
 
 namespace {
@@ -282,7 +286,6 @@ constexpr Exec kAlone{};  // block products run on the thread that asks for them
 template <class Act>
 void forward(HeadRows<Act> o, float* lse_NH, std::byte* scratch, HeadRows<const Act> q, HeadRows<const Act> k,
              HeadRows<const Act> v, Index B, Index past, Index T, Index H, Index K, const Exec& ex) {
-  current_isa();
   const float scale = 1.0f / std::sqrt(static_cast<float>(K));
   const Index blocks = ceil_div(T, kFwdQueries);
   for_each_claimed(B * H * blocks, scratch, worker_bytes(T, K), ex, [&](Slices slices, Index item) {
@@ -326,17 +329,20 @@ void attention_extend(HeadRows<Act> o, float* lse_TH, std::byte* scratch, HeadRo
   forward<Act>(o, lse_TH, scratch, q, k, v, 1, past, T, H, K, ex);
 }
 
-// With g = dout:   dp_ij = g_i.v_j      ds_ij = scale p_ij (dp_ij - delta_i),  delta_i = sum_j p_ij dp_ij =
-// g_i.o_i
-//   dv_j = sum_i p_ij g_i        dq_i = sum_j ds_ij k_j        dk_j = sum_i ds_ij q_i
-// One head is one piece of work: a block of keys meets the blocks of queries that see it; dk and dv are
-// complete after it, dq after the last.
+// With g = dout:
+//   dp_ij   = g_i . v_j
+//   delta_i = sum_j p_ij dp_ij = g_i . o_i
+//   ds_ij   = scale p_ij (dp_ij - delta_i)
+//   dv_j    = sum_i p_ij g_i
+//   dq_i    = sum_j ds_ij k_j
+//   dk_j    = sum_i ds_ij q_i
+// A work item is one head. Each block of keys is combined with all blocks of queries that see it; then its dk
+// and dv are complete. dq is complete after the last block of keys.
 template <class Act>
 void attention_bwd(HeadRows<Act> dq, HeadRows<Act> dk, HeadRows<Act> dv, std::byte* scratch,
                    HeadRows<const Act> dout, HeadRows<const Act> o, const float* lse_NH,
                    HeadRows<const Act> q, HeadRows<const Act> k, HeadRows<const Act> v, Index B, Index T,
                    Index H, Index K, const Exec& ex) {
-  current_isa();
   const float scale = 1.0f / std::sqrt(static_cast<float>(K));
   for_each_claimed(B * H, scratch, worker_bytes(T, K), ex, [&](Slices slices, Index item) {
     const BwdScratch<Act> w(slices, T, K, nullptr);
@@ -352,7 +358,7 @@ void attention_bwd(HeadRows<Act> dq, HeadRows<Act> dk, HeadRows<Act> dv, std::by
       std::fill_n(w.dv_SK, all_keys * K, 0.0f);
       for (Index begin = key; begin < T; begin += kBwdQueries) {
         const Index end = std::min(T, begin + kBwdQueries), queries = end - begin;
-        const Index keys = std::min(all_keys, end - key);  // on the diagonal: not the keys nobody here sees
+        const Index keys = std::min(all_keys, end - key);  // on the diagonal: only keys that some query sees
         const ScoreBlock block{queries, keys, kBwdKeys, begin + 1 - key, scale};
         gemm<Act, float>(w.s, kBwdKeys, Write::kOverwrite, matrix(q_h, begin),
                          matrix(k_h, key, Op::kTranspose), queries, keys, K, kAlone);

@@ -1,8 +1,10 @@
 // Causal multi-head attention in blocks: scores exist for one block of queries and keys at a time, blocks
 // that lie wholly in the future are never computed, and backward recomputes what forward did not keep.
 //
-//   s_ij = q_i.k_j / sqrt(K)        p_ij = exp(s_ij - lse_i) for j <= i        lse_i = log sum_{j<=i} exp
-//   s_ij o_i = sum_{j<=i} p_ij v_j
+//   s_ij  = q_i . k_j / sqrt(K)
+//   lse_i = log sum_{j<=i} exp(s_ij)
+//   p_ij  = exp(s_ij - lse_i)              for j <= i
+//   o_i   = sum_{j<=i} p_ij v_j
 //
 // Act is float or bf16. Scores, statistics and sums are f32; with bf16 the weights p (and in backward ds) are
 // rounded to bf16 before they are multiplied. A sequence's results depend on nothing else in its batch, and
@@ -17,7 +19,7 @@
 namespace ddl {
 
 // Rows n = b*T + t of H heads of K numbers, ld apart: element (n, h, k) is data[n * ld + h * K + k]. So q, k
-// and v can lie in tensors of their own or side by side in one.
+// and v can be three tensors or parts of the rows of one.
 template <class Act>
 struct HeadRows {
   Act* data;
@@ -44,7 +46,7 @@ void attention_bwd(HeadRows<Act> dq, HeadRows<Act> dk, HeadRows<Act> dv, std::by
                    HeadRows<const Act> q, HeadRows<const Act> k, HeadRows<const Act> v, Index B, Index T,
                    Index H, Index K, const Exec& ex);
 
-// What either needs as scratch (64-byte aligned) with ex.threads threads.
+// Bytes of scratch (64-byte aligned) that each of the three functions needs with so many threads.
 std::size_t attention_scratch_bytes(Index T, Index K, int threads);
 
 }  // namespace ddl

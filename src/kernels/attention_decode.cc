@@ -4,6 +4,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/error.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_decode.cc"
 #include <hwy/foreach_target.h>
@@ -14,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// Four rows at a time share the loads of q (dots) or of the sum (weighted sums).
-constexpr Index kGroup = 4;
+// So many rows of v are added to the sum at a time, which is then loaded and stored once for all of them.
+constexpr Index kValueRows = 4;
 
 // One head. score holds x.keys floats, sum holds K.
 template <class Act>
@@ -41,11 +43,11 @@ HWY_INLINE void Decode(float* score, float* sum, const CachedQuery<Act>& x, Inde
 
   ForEach(K, [&](auto d, Index i) HWY_ATTR { StoreF(hn::Zero(d), d, sum + i); });
   Index j = 0;
-  for (; j + kGroup <= x.keys; j += kGroup) {
+  for (; j + kValueRows <= x.keys; j += kValueRows) {
     const Act* row = v + j * x.ld;
     ForEach(K, [&](auto d, Index i) HWY_ATTR {
       auto s = LoadF(d, sum + i);
-      for (Index g = 0; g < kGroup; ++g)
+      for (Index g = 0; g < kValueRows; ++g)
         s = hn::MulAdd(hn::Set(d, score[j + g]), LoadF(d, row + g * x.ld + i), s);
       StoreF(s, d, sum + i);
     });
@@ -71,7 +73,6 @@ void DecodeBf16(float* score, float* sum, const CachedQuery<bf16>& x, Index h, I
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -79,7 +80,7 @@ HWY_EXPORT(DecodeF32);
 HWY_EXPORT(DecodeBf16);
 
 namespace {
-// A line apart, so that two threads never write to one.
+// Rounded up to cache lines, so that no two threads write to the same line.
 Index item_floats(Index keys, Index K) { return round_up(keys, 16) + round_up(K, 16); }
 }  // namespace
 
@@ -90,7 +91,6 @@ Index attention_decode_scratch(Index queries, Index longest, Index H, Index K) {
 template <class Act>
 void attention_decode(float* scratch, const CachedQuery<Act>* queries, Index count, Index H, Index K,
                       const Exec& ex) {
-  current_isa();
   Index longest = 0;
   for (Index n = 0; n < count; ++n) longest = std::max(longest, queries[n].keys);
   parallel_for(count * H, ex, [&](Index item) {
@@ -99,9 +99,9 @@ void attention_decode(float* scratch, const CachedQuery<Act>* queries, Index cou
     float* score = scratch + item * item_floats(longest, K);
     float* sum = score + round_up(longest, 16);
     if constexpr (std::is_same_v<Act, float>)
-      HWY_DYNAMIC_DISPATCH(DecodeF32)(score, sum, x, item % H, K);
+      DDL_DISPATCH(DecodeF32, score, sum, x, item % H, K);
     else
-      HWY_DYNAMIC_DISPATCH(DecodeBf16)(score, sum, x, item % H, K);
+      DDL_DISPATCH(DecodeBf16, score, sum, x, item % H, K);
   });
 }
 

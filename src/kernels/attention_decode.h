@@ -1,7 +1,8 @@
-// Attention of single queries over a cache of keys and values: reading the cache is all it costs, so each
-// key and value is read once, by one pass of dots and one of weighted sums.
+// Attention of single queries over a cache of keys and values. Its cost is reading the cache, so each key and
+// value is read once: one pass of dot products, one pass of weighted sums. Over the query's `keys` rows:
 //
-//   s_j = q.k_j / sqrt(K)        o = sum_j softmax(s)_j v_j        over the query's `keys` rows
+//   s_j = q . k_j / sqrt(K)
+//   o   = sum_j softmax(s)_j v_j
 #pragma once
 
 #include "core/bf16.h"

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/error.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_paths.cc"
 #include <hwy/foreach_target.h>
@@ -15,14 +17,15 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// Tiles of twelve sums at most: the smallest vector machines have sixteen registers.
-constexpr Index kTileQueries = 4, kTileKeys = 3, kTileVectors = 2;
-constexpr Index kKeysAtOnce = 32;  // their values stay in the first-level cache for all queries of a block
+// A tile has kGroup queries and twelve sums at most: the smallest vector machines have sixteen registers.
+constexpr Index kTileKeys = 3, kTileVectors = 2;
+constexpr Index kKeysAtOnce = 32;  // the values of this many keys stay in L1 for all queries of a block
 
-// s[g][r] = q_g.k_r for G queries and R keys: one chain of sums per pair, whatever G and R are.
+// s[g][r] = q_g . k_r   for G queries and R keys
+// The order of each sum does not depend on G and R.
 template <Index G, Index R, class Act>
-HWY_INLINE void Dots(float* s, Index ld_s, const Act* HWY_RESTRICT q, Index ld_q, const Act* HWY_RESTRICT k,
-                     Index ld_k, Index K) {
+HWY_INLINE void TileOfDots(float* s, Index ld_s, const Act* HWY_RESTRICT q, Index ld_q,
+                           const Act* HWY_RESTRICT k, Index ld_k, Index K) {
   const Full d;
   const Index lanes = static_cast<Index>(hn::Lanes(d));
   Vec sum[G][R];
@@ -51,11 +54,11 @@ HWY_INLINE void DotsOfGroup(float* s, Index ld_s, const Act* q, Index ld_q, cons
   const Act* k = keys.k + h * K;
   Index j = 0;
   for (; j + kTileKeys <= keys.count; j += kTileKeys)
-    Dots<G, kTileKeys>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
-  for (; j < keys.count; ++j) Dots<G, 1>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
+    TileOfDots<G, kTileKeys>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
+  for (; j < keys.count; ++j) TileOfDots<G, 1>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
 }
 
-// acc[g] += sum_j p[g][j] v_j for G queries over n keys, in the order of j.
+// acc[g] += sum_j p[g][j] v_j   for G queries over n keys, in the order of j
 template <Index G, class Act>
 HWY_INLINE void AddValues(float* acc, const float* p, Index ld_p, const Act* HWY_RESTRICT v, Index ld_v,
                           Index n, Index K) {
@@ -85,32 +88,14 @@ HWY_INLINE void AddValues(float* acc, const float* p, Index ld_p, const Act* HWY
   for (; i < K; ++i) columns(One(), std::integral_constant<Index, 1>(), i);
 }
 
-// group(count of queries as a constant, first query)
-template <class Group>
-HWY_INLINE void ForGroups(Index queries, const Group& group) {
-  Index i = 0;
-  for (; i + kTileQueries <= queries; i += kTileQueries)
-    group(std::integral_constant<Index, kTileQueries>(), i);
-  switch (queries - i) {
-    case 3:
-      return group(std::integral_constant<Index, 3>(), i);
-    case 2:
-      return group(std::integral_constant<Index, 2>(), i);
-    case 1:
-      return group(std::integral_constant<Index, 1>(), i);
-    default:
-      return;
-  }
-}
-
 // One head. score holds x.count rows of ld_s floats, acc x.count rows of K.
 template <class Act>
 HWY_INLINE void Paths(float* score, Index ld_s, float* acc, const PathQueries<Act>& x, Index h, Index K) {
   const Act* q = x.q + h * K;
   Index total = 0;
   for (const KeyRows<Act>& keys : x.keys) {
-    ForGroups(x.count, [&](auto G, Index i) HWY_ATTR {
-      DotsOfGroup<decltype(G)::value>(score + i * ld_s + total, ld_s, q + i * x.ld, x.ld, keys, h, K);
+    ForGroups(x.count, [&](Index i, auto G) HWY_ATTR {
+      DotsOfGroup<G>(score + i * ld_s + total, ld_s, q + i * x.ld, x.ld, keys, h, K);
     });
     total += keys.count;
   }
@@ -136,9 +121,9 @@ HWY_INLINE void Paths(float* score, Index ld_s, float* acc, const PathQueries<Ac
   for (const KeyRows<Act>& keys : x.keys) {
     for (Index begin = 0; begin < keys.count; begin += kKeysAtOnce) {
       const Index n = std::min(kKeysAtOnce, keys.count - begin);
-      ForGroups(x.count, [&](auto G, Index i) HWY_ATTR {
-        AddValues<decltype(G)::value>(acc + i * K, score + i * ld_s + total + begin, ld_s,
-                                      keys.v + begin * keys.ld_v + h * K, keys.ld_v, n, K);
+      ForGroups(x.count, [&](Index i, auto G) HWY_ATTR {
+        AddValues<G>(acc + i * K, score + i * ld_s + total + begin, ld_s, keys.v + begin * keys.ld_v + h * K,
+                     keys.ld_v, n, K);
       });
     }
     total += keys.count;
@@ -161,7 +146,6 @@ void PathsBf16(float* score, Index ld_s, float* acc, const PathQueries<bf16>& x,
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -169,7 +153,7 @@ HWY_EXPORT(PathsF32);
 HWY_EXPORT(PathsBf16);
 
 namespace {
-// Rows of scores, and between workers, a line apart.
+// Rows of scores and the scratch of each worker are whole cache lines.
 Index score_floats(Index longest) { return round_up(longest, 16); }
 Index worker_floats(Index longest, Index K) {
   return kPathQueries * (score_floats(longest) + round_up(K, 16));
@@ -183,7 +167,6 @@ Index attention_paths_scratch(Index longest, Index K, int threads) {
 template <class Act>
 void attention_paths(float* scratch, std::span<const PathQueries<Act>> blocks, Index longest, Index H,
                      Index K, const Exec& ex) {
-  current_isa();
   for (const PathQueries<Act>& x : blocks) {
     Index keys = 0;
     for (const KeyRows<Act>& rows : x.keys) keys += rows.count;
@@ -198,9 +181,9 @@ void attention_paths(float* scratch, std::span<const PathQueries<Act>> blocks, I
     for (Index item; (item = next.fetch_add(1)) < items;) {
       const PathQueries<Act>& x = blocks[item / H];
       if constexpr (std::is_same_v<Act, float>)
-        HWY_DYNAMIC_DISPATCH(PathsF32)(score, score_floats(longest), acc, x, item % H, K);
+        DDL_DISPATCH(PathsF32, score, score_floats(longest), acc, x, item % H, K);
       else
-        HWY_DYNAMIC_DISPATCH(PathsBf16)(score, score_floats(longest), acc, x, item % H, K);
+        DDL_DISPATCH(PathsBf16, score, score_floats(longest), acc, x, item % H, K);
     }
   });
 }

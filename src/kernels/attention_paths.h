@@ -1,11 +1,11 @@
-// Attention for sequences that share their beginnings: the keys and values a query sees lie in pieces, those
-// of the beginning once for all sequences that have it.
+// Attention for sequences that share their beginnings. The keys and values of a query lie in several pieces;
+// the piece of a shared beginning is stored once for all its sequences. With j over the path of i, up to i:
 //
-//   s_ij = q_i.k_j / sqrt(K)        o_i = sum_j softmax_j(s_i)_j v_j        over i's path up to i itself
+//   s_ij = q_i . k_j / sqrt(K)
+//   o_i  = sum_j softmax(s_i)_j v_j
 //
-// Every score and every output is one chain of sums in the order of the path, whatever is computed beside it.
-// So a query's bits depend on its path alone: not on how that lies in pieces, nor on the other queries, nor
-// on the number of threads.
+// Every score and every output is summed in the order of the path. So a query's bits depend on its path
+// alone: not on how the path is cut into pieces, nor on the other queries, nor on the number of threads.
 #pragma once
 
 #include <span>
@@ -32,7 +32,7 @@ struct PathQueries {
   std::span<const KeyRows<Act>> keys;
 };
 
-inline constexpr Index kPathQueries = 16;  // at most so many in one PathQueries
+inline constexpr Index kPathQueries = 16;  // the largest `count` of a PathQueries
 
 // Overwrites every o. No path is longer than `longest`. scratch: attention_paths_scratch() floats.
 template <class Act>

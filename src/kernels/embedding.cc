@@ -1,5 +1,9 @@
 #include "kernels/embedding.h"
 
+#include <type_traits>
+
+#include "core/error.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/embedding.cc"
 #include <hwy/foreach_target.h>
@@ -10,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// x_nc = wte_{token(n) c}
+// x_nc = wte_vc   with v = token(n)
 template <class X, class W>
 HWY_INLINE void Gather(X* x_NC, const W* wte_VC, const std::int32_t* token_N, Index begin, Index end,
                        Index C) {
@@ -21,7 +25,7 @@ HWY_INLINE void Gather(X* x_NC, const W* wte_VC, const std::int32_t* token_N, In
   }
 }
 
-// dwte_vc += sum over n with token(n) = v of dx_nc,   for columns [begin, end)
+// dwte_vc += dx_nc   with v = token(n), for all n and the columns [begin, end)
 template <class Grad>
 HWY_INLINE void ScatterAdd(float* dwte_VC, const Grad* dx_NC, const std::int32_t* token_N, Index begin,
                            Index end, Index N, Index C) {
@@ -56,7 +60,6 @@ void ScatterAddBf16(float* dwte, const bf16* dx, const std::int32_t* token, Inde
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -68,7 +71,7 @@ HWY_EXPORT(ScatterAddBf16);
 
 namespace {
 constexpr Index kTokensPerClaim = 32;
-constexpr Index kColumnsPerClaim = 64;  // a thread owns columns, so that no two ever meet in a row
+constexpr Index kColumnsPerClaim = 64;  // threads own columns, so that no two write to the same number
 
 void check_tokens(const std::int32_t* token_N, Index N, Index V) {
   for (Index n = 0; n < N; ++n)
@@ -80,14 +83,13 @@ template <class X, class W>
 void embedding_fwd(X* x_NC, const W* wte_VC, const std::int32_t* token_N, Index N, Index V, Index C,
                    const Exec& ex) {
   check_tokens(token_N, N, V);
-  current_isa();
   parallel_chunks(N, kTokensPerClaim, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<W, float>)
-      HWY_DYNAMIC_DISPATCH(GatherF32)(x_NC, wte_VC, token_N, begin, end, C);
+      DDL_DISPATCH(GatherF32, x_NC, wte_VC, token_N, begin, end, C);
     else if constexpr (std::is_same_v<X, bf16>)
-      HWY_DYNAMIC_DISPATCH(GatherBf16)(x_NC, wte_VC, token_N, begin, end, C);
+      DDL_DISPATCH(GatherBf16, x_NC, wte_VC, token_N, begin, end, C);
     else
-      HWY_DYNAMIC_DISPATCH(GatherWiden)(x_NC, wte_VC, token_N, begin, end, C);
+      DDL_DISPATCH(GatherWiden, x_NC, wte_VC, token_N, begin, end, C);
   });
 }
 
@@ -95,12 +97,11 @@ template <class Grad>
 void embedding_bwd(float* dwte_VC, const Grad* dx_NC, const std::int32_t* token_N, Index N, Index V, Index C,
                    const Exec& ex) {
   check_tokens(token_N, N, V);
-  current_isa();
   parallel_chunks(C, kColumnsPerClaim, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<Grad, float>)
-      HWY_DYNAMIC_DISPATCH(ScatterAddF32)(dwte_VC, dx_NC, token_N, begin, end, N, C);
+      DDL_DISPATCH(ScatterAddF32, dwte_VC, dx_NC, token_N, begin, end, N, C);
     else
-      HWY_DYNAMIC_DISPATCH(ScatterAddBf16)(dwte_VC, dx_NC, token_N, begin, end, N, C);
+      DDL_DISPATCH(ScatterAddBf16, dwte_VC, dx_NC, token_N, begin, end, N, C);
   });
 }
 

@@ -36,8 +36,8 @@ HWY_INLINE hn::Vec<D> QuickExp2(D d, hn::Vec<D> z) {
   return hn::IfThenZeroElse(hn::Lt(z, hn::Set(d, -126.0f)), hn::Mul(p, hn::BitCast(d, exponent)));
 }
 
-// 1 / (1 + exp(-x)), half the work of a library exponential's. For x < -87 it stays at 1e-38 instead of going
-// on to 0; the relative error grows like |x| half ulps, the rounding of the exponent.
+// 1 / (1 + exp(-x)), in half the time of a library exponential. For x < -87 it stays at 1e-38 instead of
+// falling to 0; the relative error grows like |x| half ulps, the rounding of the exponent.
 template <class D>
 HWY_INLINE hn::Vec<D> QuickSigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f);

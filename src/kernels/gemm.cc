@@ -3,15 +3,17 @@
 #include <array>
 #include <dnnl.hpp>
 #include <map>
+#include <type_traits>
 #include <vector>
 
 #include "core/bf16.h"
+#include "core/error.h"
 #include "kernels/isa.h"
 
 namespace ddl {
 namespace {
 
-// The twin without a library: DDL_ISA=scalar runs the whole program on portable code.
+// The same without a library: DDL_ISA=scalar runs the whole program on portable code.
 template <class T, class Out>
 void naive_gemm(Out* c, Index ldc, Write mode, Matrix<T> a, Matrix<T> b, Index M, Index N, Index K,
                 const Exec& ex) {
@@ -46,8 +48,7 @@ void f32_gemm(float* c, Index ldc, Write mode, Matrix<float> a, Matrix<float> b,
         M, N, K);
 }
 
-// --- bf16 on bf16 instructions: oneDNN's matmul primitive, made once per shape and thread, then reused
-// ---------------
+// bf16 on bf16 instructions: oneDNN's matmul primitive, made once per shape and thread, then reused.
 using Shape = std::array<Index, 10>;  // M N K lda opa ldb opb ldc mode out_is_bf16
 
 dnnl::matmul make_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
@@ -108,8 +109,7 @@ void native_bf16_gemm(Out* c, Index ldc, Write mode, Matrix<bf16> a, Matrix<bf16
   }
 }
 
-// --- bf16 without bf16 instructions: widen the inputs, multiply in f32, round the output if asked
-// ---------------------
+// bf16 without bf16 instructions: widen the inputs, multiply in f32, round where the output is bf16.
 const float* widen(std::vector<float>& buffer, const bf16* data, Index rows, Index cols, Index ld) {
   if (std::ssize(buffer) < rows * cols) buffer.resize(rows * cols);
   for (Index r = 0; r < rows; ++r)

@@ -13,8 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// y[n][r] = x_n . w_r for R rows of w, ldw floats apart, and G tokens. One chain of sums per pair, whatever R
-// and G are, so that a token's result does not depend on its company.
+// y[g][r] = x_g . w_r   for G tokens and R rows of w, row_step rows apart
+// The order of each sum does not depend on R and G, so a token's result does not depend on the other tokens.
 template <Index R, Index G, class T, class Out>
 HWY_INLINE void Tile(Out* y, Index ldy, Index row_step, const T* HWY_RESTRICT x, const T* HWY_RESTRICT w,
                      Index I) {
@@ -25,7 +25,7 @@ HWY_INLINE void Tile(Out* y, Index ldy, Index row_step, const T* HWY_RESTRICT x,
     for (Index g = 0; g < G; ++g) sum[r][g] = hn::Zero(d);
   Index i = 0;
   for (; i + lanes <= I; i += lanes) {
-    if constexpr (R < G) {  // the fewer of the two wait in registers
+    if constexpr (R < G) {  // keep the fewer of the two in registers
       Vec row[R];
       for (Index r = 0; r < R; ++r) row[r] = LoadF(d, w + r * ldw + i);
       for (Index g = 0; g < G; ++g) {
@@ -65,23 +65,9 @@ HWY_INLINE void Group(Out* y, Index ldy, const T* x, const T* w, Index begin, In
 template <class T, class Out>
 HWY_INLINE void Gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index begin, Index end, Index N, Index O,
                      Index I) {
-  for (Index n = 0; n < N; n += kGemvGroup) {
-    Out* y = y_NO + n * O;
-    const T* x = x_NI + n * I;
-    switch (std::min(kGemvGroup, N - n)) {
-      case 1:
-        Group<1>(y, O, x, w_OI, begin, end, I);
-        break;
-      case 2:
-        Group<2>(y, O, x, w_OI, begin, end, I);
-        break;
-      case 3:
-        Group<3>(y, O, x, w_OI, begin, end, I);
-        break;
-      default:
-        Group<4>(y, O, x, w_OI, begin, end, I);
-    }
-  }
+  static_assert(kGroup == kGemvGroup);
+  ForGroups(N,
+            [&](Index n, auto G) HWY_ATTR { Group<G>(y_NO + n * O, O, x_NI + n * I, w_OI, begin, end, I); });
 }
 
 void GemvF32(float* y, const float* x, const float* w, Index begin, Index end, Index N, Index O, Index I) {
@@ -100,8 +86,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "kernels/isa.h"
-
 namespace ddl {
 
 HWY_EXPORT(GemvF32);
@@ -110,10 +94,9 @@ HWY_EXPORT(GemvBf16);
 
 template <class T, class Out>
 void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
-  current_isa();
   if (N == 0) return;
-  // Long streams want large claims; with more than one group of tokens a claim must stay in the second-level
-  // cache. Every thread gets as many.
+  // Long streams want large chunks of rows; with more than one group of tokens a chunk must stay in the
+  // second-level cache. Every thread gets the same number of chunks.
   const Index claim = (N <= kGemvGroup ? Index{256} : Index{128}) << 10,
               rows = gemv_rows(std::min(N, kGemvGroup));
   const Index bytes = O * I * static_cast<Index>(sizeof(T));
@@ -121,11 +104,11 @@ void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, co
   const Index grain = std::max(rows, round_up(ceil_div(O, claims), rows));
   parallel_chunks(O, grain, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<T, float>)
-      HWY_DYNAMIC_DISPATCH(GemvF32)(y_NO, x_NI, w_OI, begin, end, N, O, I);
+      DDL_DISPATCH(GemvF32, y_NO, x_NI, w_OI, begin, end, N, O, I);
     else if constexpr (std::is_same_v<Out, float>)
-      HWY_DYNAMIC_DISPATCH(GemvBf16F32)(y_NO, x_NI, w_OI, begin, end, N, O, I);
+      DDL_DISPATCH(GemvBf16F32, y_NO, x_NI, w_OI, begin, end, N, O, I);
     else
-      HWY_DYNAMIC_DISPATCH(GemvBf16)(y_NO, x_NI, w_OI, begin, end, N, O, I);
+      DDL_DISPATCH(GemvBf16, y_NO, x_NI, w_OI, begin, end, N, O, I);
   });
 }
 

@@ -3,11 +3,11 @@
 #include <dnnl.h>
 #include <hwy/targets.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
-#include <utility>
 
 #include "core/error.h"
 
@@ -20,8 +20,7 @@ struct Level {
   dnnl_cpu_isa_t onednn;
 };
 
-// Lowest first. Highway always has a fallback without vector instructions, whichever of its two names it goes
-// by.
+// Lowest first. Highway always has a fallback without vector instructions, under one of two names.
 constexpr Level kLevels[] = {
     {"scalar", HWY_SCALAR | HWY_EMU128, dnnl_cpu_isa_sse41},
 #if HWY_ARCH_X86
@@ -37,8 +36,10 @@ bool machine_has(const Level& level) {
   return &level == kLevels || (supported & level.targets) != 0;
 }
 
-const Level* chosen = nullptr;
+std::atomic<const Level*> chosen = nullptr;
+std::mutex choosing;  // held by whoever sets `chosen`
 
+// Requires `choosing`.
 void choose(const Level& level) {
   std::int64_t allowed = 0;
   for (const Level* l = kLevels; l <= &level; ++l) allowed |= l->targets;
@@ -46,21 +47,20 @@ void choose(const Level& level) {
   const bool is_best = &level == kLevels + std::size(kLevels) - 1 || !machine_has(*(&level + 1));
   // Refused once oneDNN has run (its generated code is fixed by then): our own kernels still follow.
   if (!is_best) dnnl_set_max_cpu_isa(level.onednn);
-  chosen = &level;
+  chosen.store(&level, std::memory_order_release);
 }
 
-void settle() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (const char* name = std::getenv("DDL_ISA"); name && *name) {
-      use_isa(name);
-      return;
-    }
-    const Level* best = kLevels;
-    for (const Level& level : kLevels)
-      if (machine_has(level)) best = &level;
-    choose(*best);
-  });
+const Level& level_named(const std::string& name) {
+  for (const Level& level : kLevels)
+    if (name == level.name && machine_has(level)) return level;
+  throw UserError("DDL_ISA: this machine has {}; found '{}'", fmt::join(available_isas(), ", "), name);
+}
+
+const Level& best_level() {
+  const Level* best = kLevels;
+  for (const Level& level : kLevels)
+    if (machine_has(level)) best = &level;
+  return *best;
 }
 
 }  // namespace
@@ -72,15 +72,23 @@ std::vector<std::string> available_isas() {
   return names;
 }
 
+void settle_isa() {
+  if (chosen.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(choosing);
+  if (chosen.load(std::memory_order_relaxed)) return;  // another thread was first
+  const char* name = std::getenv("DDL_ISA");
+  choose(name && *name ? level_named(name) : best_level());
+}
+
 std::string current_isa() {
-  if (!chosen) settle();
-  return chosen->name;
+  settle_isa();
+  return chosen.load(std::memory_order_acquire)->name;
 }
 
 void use_isa(const std::string& name) {
-  for (const Level& level : kLevels)
-    if (name == level.name && machine_has(level)) return choose(level);
-  throw UserError("DDL_ISA: this machine has {}; found '{}'", fmt::join(available_isas(), ", "), name);
+  const Level& level = level_named(name);
+  const std::lock_guard lock(choosing);
+  choose(level);
 }
 
 bool has_fast_bf16() {

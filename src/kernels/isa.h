@@ -1,5 +1,5 @@
-// The instruction set the kernels run with: chosen once at start, printed in headers, forceable through
-// DDL_ISA.
+// The instruction set that the kernels run with: DDL_ISA where it is set, else the machine's best. It is
+// settled once, before the first kernel runs, and printed in the headers of runs and benchmarks.
 #pragma once
 
 #include <string>
@@ -7,13 +7,19 @@
 
 namespace ddl {
 
-// Names of the levels this machine can run, lowest first: "scalar", "avx2", "avx512" on x86.
+// Names of the levels that this machine can run, lowest first: "scalar", "avx2", "avx512" on x86.
 std::vector<std::string> available_isas();
 
-// The level in use. The first call (or use_isa) settles it: DDL_ISA where set, else the machine's best.
+// Settles the level where that has not happened yet. Cheap afterwards, and safe from any thread. Every kernel
+// does this when it is called (DDL_DISPATCH in simd-inl.h); the program does it first of all, to report a
+// wrong DDL_ISA early. Throws UserError where DDL_ISA names a level that the machine does not have.
+void settle_isa();
+
+// The name of the level in use.
 std::string current_isa();
 
-// Forces a level for all kernels and the GEMM door. Throws UserError where the machine does not have it.
+// Forces a level for all kernels and the GEMM wrapper, in place of DDL_ISA. Not while kernels run. Throws
+// UserError where the machine does not have it.
 void use_isa(const std::string& name);
 
 // Whether GEMMs with bf16 inputs run on bf16 instructions. Without them bf16 inputs are widened first: right,

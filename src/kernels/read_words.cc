@@ -38,18 +38,15 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "kernels/isa.h"
-
 namespace ddl {
 
 HWY_EXPORT(ReadWords);
 
 std::uint32_t read_words(const std::uint32_t* x_n, Index n, const Exec& ex) {
-  current_isa();
   constexpr Index kClaim = 6 * 12000;  // 281 KiB; streams a power of two apart would share their cache sets
   std::atomic<std::uint32_t> result = 0;
   parallel_chunks(n, kClaim, ex, [&](Index begin, Index end) {
-    result ^= HWY_DYNAMIC_DISPATCH(ReadWords)(x_n + begin, end - begin);
+    result ^= DDL_DISPATCH(ReadWords, x_n + begin, end - begin);
   });
   return result;
 }

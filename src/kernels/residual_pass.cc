@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/isa.h"
-#include "kernels/pieces.h"
+#include "kernels/ordered_sums.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/residual_pass.cc"
@@ -15,26 +15,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
-
-// Planes are taken in groups of up to four: their sums stay in registers, and h is loaded once for all of
-// them.
-constexpr Index kGroup = 4;
-template <class F>
-HWY_INLINE void ForGroups(Index D, const F& body) {
-  for (Index d = 0; d < D; d += kGroup) switch (std::min(kGroup, D - d)) {
-      case 1:
-        body(d, std::integral_constant<Index, 1>());
-        break;
-      case 2:
-        body(d, std::integral_constant<Index, 2>());
-        break;
-      case 3:
-        body(d, std::integral_constant<Index, 3>());
-        break;
-      default:
-        body(d, std::integral_constant<Index, 4>());
-    }
-}
 
 // sums[g] = sum_i a_i * rows[g * C + i]
 template <Index G, class T>
@@ -394,30 +374,28 @@ template <class T>
 void residual_fwd(float* state_NDC, const WriteFwd<T>* write, const ReadFwd<T>* read, Index N, Index D,
                   Index C, const Exec& ex) {
   check_shape(D, C, !read || read->mix_DC, write && !write->coefficients);
-  current_isa();
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<T, float>)
-      HWY_DYNAMIC_DISPATCH(ForwardF32)(state_NDC, write, read, begin, end, D, C);
+      DDL_DISPATCH(ForwardF32, state_NDC, write, read, begin, end, D, C);
     else
-      HWY_DYNAMIC_DISPATCH(ForwardBf16)(state_NDC, write, read, begin, end, D, C);
+      DDL_DISPATCH(ForwardBf16, state_NDC, write, read, begin, end, D, C);
   });
 }
 
 Index residual_bwd_scratch(Index D, Index C, Index steering_numbers) {
-  return kPieces * PartLayout(D, C, steering_numbers).stride;
+  return kSumParts * PartLayout(D, C, steering_numbers).stride;
 }
 
 template <class T>
 void residual_bwd(float* state_NDC, float* dstate_NDC, const ReadBwd<T>* read, const WriteBwd<T>* write,
                   float* scratch, Index N, Index D, Index C, const Exec& ex) {
   check_shape(D, C, !read || read->mix_DC, write && !write->coefficients);
-  current_isa();
   Index numbers = 0;
   if (read)
     for (const Branch& b : read->branches) numbers += b.rows;
   const PartLayout layout(D, C, numbers);
-  parallel_for(kPieces, ex, [&](Index p) {
-    const Index begin = piece_begin(N, p), end = piece_begin(N, p + 1);
+  parallel_for(kSumParts, ex, [&](Index p) {
+    const Index begin = part_begin(N, p), end = part_begin(N, p + 1);
     if (begin == end) return;
     float* rows[3] = {};
     if (read) {
@@ -426,13 +404,13 @@ void residual_bwd(float* state_NDC, float* dstate_NDC, const ReadBwd<T>* read, c
       rows[0] = row, rows[1] = row + layout.mix, rows[2] = row + layout.branches;
     }
     if constexpr (std::is_same_v<T, float>)
-      HWY_DYNAMIC_DISPATCH(BackwardF32)(state_NDC, dstate_NDC, read, write, rows, begin, end, D, C);
+      DDL_DISPATCH(BackwardF32, state_NDC, dstate_NDC, read, write, rows, begin, end, D, C);
     else
-      HWY_DYNAMIC_DISPATCH(BackwardBf16)(state_NDC, dstate_NDC, read, write, rows, begin, end, D, C);
+      DDL_DISPATCH(BackwardBf16, state_NDC, dstate_NDC, read, write, rows, begin, end, D, C);
   });
   if (!read) return;
   const auto join = [&](float* dst, Index offset, Index count) {
-    join_pieces(dst, scratch + offset, layout.stride, count, N, ex);
+    add_parts_in_order(dst, scratch + offset, layout.stride, count, N, ex);
   };
   join(read->dnorm_C, 0, C);
   join(read->dmix_DC, layout.mix, D * C);

@@ -1,6 +1,9 @@
 #include "kernels/rope_qknorm.h"
 
 #include <cmath>
+#include <type_traits>
+
+#include "core/error.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rope_qknorm.cc"
@@ -28,8 +31,10 @@ namespace ddl {
 namespace HWY_NAMESPACE {
 
 // With c, s = cos, sin of the token's angle for pair i, and a = x_i, b = x_{i+K/2}:
-//   r_i = a c - b s        r_{i+K/2} = a s + b c        rstd = 1 / sqrt(mean x^2 + eps)        y = w r rstd
-// (a rotation keeps the norm, so the mean is taken over x).
+//   r_i       = a c - b s
+//   r_{i+K/2} = a s + b c
+//   rstd      = 1 / sqrt(mean(x^2) + eps)        (a rotation keeps the norm, so x serves for r)
+//   y         = w r rstd
 template <class Act>
 HWY_INLINE float NormalizeHead(Act* y_K, const Act* x_K, const float* w_K, const float* cos_sin_K, Index K) {
   const Index half = K / 2;
@@ -51,8 +56,10 @@ HWY_INLINE float NormalizeHead(Act* y_K, const Act* x_K, const float* w_K, const
 }
 
 // With n = r rstd (recomputed), g = dL/dy and u = g w:
-//   dw = sum over heads and tokens of g n        dr = rstd (u - n mean(u n))
-//   dx_i = dr_i c + dr_{i+K/2} s                 dx_{i+K/2} = dr_{i+K/2} c - dr_i s
+//   dw         = sum over heads and tokens of g n
+//   dr         = rstd (u - n mean(u n))
+//   dx_i       = dr_i c + dr_{i+K/2} s
+//   dx_{i+K/2} = dr_{i+K/2} c - dr_i s
 template <class Act>
 HWY_INLINE void NormalizeHeadBwd(Act* dx_K, float* dw_K, const Act* g_K, const Act* x_K, float rstd,
                                  const float* w_K, const float* cos_sin_K, Index K) {
@@ -132,8 +139,7 @@ void RopeBwdBf16(bf16* dqkv, float* dw_2K, const bf16* dq, Index ld_dq, const bf
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
-#include "kernels/pieces.h"
+#include "kernels/ordered_sums.h"
 
 namespace ddl {
 
@@ -142,7 +148,7 @@ HWY_EXPORT(RopeFwdBf16);
 HWY_EXPORT(RopeBwdF32);
 HWY_EXPORT(RopeBwdBf16);
 
-Index rope_qknorm_scratch_floats(Index K) { return kPieces * 2 * K; }
+Index rope_qknorm_scratch_floats(Index K) { return kSumParts * 2 * K; }
 
 void fill_rope_table(float* rope_TK, Index T, Index K, double base) {
   const Index half = div_exact(K, 2);
@@ -161,13 +167,12 @@ void rope_qknorm_fwd(Act* q_NC, Act* k_NC, float* rstd_N2H, const Act* qkv_N3C, 
                      const float* k_w_K, const float* rope_TK, const std::int32_t* position_N, Index N,
                      Index T, Index H, Index K, const Exec& ex) {
   DDL_CHECK(K % 2 == 0, "head size {} is odd", K);
-  current_isa();
   parallel_chunks(N, 64, ex, [&](Index begin, Index end) {
     const RopeRange range{q_w_K, k_w_K, rope_TK, position_N, begin, end, T, H, K};
     if constexpr (std::is_same_v<Act, float>)
-      HWY_DYNAMIC_DISPATCH(RopeFwdF32)(q_NC, k_NC, rstd_N2H, qkv_N3C, range);
+      DDL_DISPATCH(RopeFwdF32, q_NC, k_NC, rstd_N2H, qkv_N3C, range);
     else
-      HWY_DYNAMIC_DISPATCH(RopeFwdBf16)(q_NC, k_NC, rstd_N2H, qkv_N3C, range);
+      DDL_DISPATCH(RopeFwdBf16, q_NC, k_NC, rstd_N2H, qkv_N3C, range);
   });
 }
 
@@ -177,17 +182,16 @@ void rope_qknorm_bwd(Act* dqkv_N3C, float* dq_w_K, float* dk_w_K, float* scratch
                      const float* q_w_K, const float* k_w_K, const float* rope_TK,
                      const std::int32_t* position_N, Index N, Index T, Index H, Index K, const Exec& ex) {
   DDL_CHECK(K % 2 == 0, "head size {} is odd", K);
-  current_isa();
-  parallel_for(kPieces, ex, [&](Index piece) {
-    const RopeRange range{q_w_K, k_w_K, rope_TK, position_N, piece_begin(N, piece), piece_begin(N, piece + 1),
-                          T,     H,     K};
-    float* dw_2K = scratch + piece * 2 * K;
-    if constexpr (std::is_same_v<Act, float>) HWY_DYNAMIC_DISPATCH(RopeBwdF32)
-    (dqkv_N3C, dw_2K, dq, ld_dq, dk, ld_dk, qkv_N3C, rstd_N2H, range);
-    else HWY_DYNAMIC_DISPATCH(RopeBwdBf16)(dqkv_N3C, dw_2K, dq, ld_dq, dk, ld_dk, qkv_N3C, rstd_N2H, range);
+  parallel_for(kSumParts, ex, [&](Index p) {
+    const RopeRange range{q_w_K, k_w_K, rope_TK, position_N, part_begin(N, p), part_begin(N, p + 1), T, H, K};
+    float* dw_2K = scratch + p * 2 * K;
+    if constexpr (std::is_same_v<Act, float>)
+      DDL_DISPATCH(RopeBwdF32, dqkv_N3C, dw_2K, dq, ld_dq, dk, ld_dk, qkv_N3C, rstd_N2H, range);
+    else
+      DDL_DISPATCH(RopeBwdBf16, dqkv_N3C, dw_2K, dq, ld_dq, dk, ld_dk, qkv_N3C, rstd_N2H, range);
   });
-  join_pieces(dq_w_K, scratch, 2 * K, K, N, ex);
-  join_pieces(dk_w_K, scratch + K, 2 * K, K, N, ex);
+  add_parts_in_order(dq_w_K, scratch, 2 * K, K, N, ex);
+  add_parts_in_order(dk_w_K, scratch + K, 2 * K, K, N, ex);
 }
 
 template void rope_qknorm_fwd(float*, float*, float*, const float*, const float*, const float*, const float*,

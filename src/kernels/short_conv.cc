@@ -1,9 +1,11 @@
 #include "kernels/short_conv.h"
 
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
-#include "kernels/isa.h"
-#include "kernels/pieces.h"
+#include "core/function_ref.h"
+#include "kernels/ordered_sums.h"
 
 #ifndef DDL_KERNELS_SHORT_CONV_EXTENTS_
 #define DDL_KERNELS_SHORT_CONV_EXTENTS_
@@ -63,7 +65,7 @@ void EmbeddingConvForward(float* HWY_RESTRICT state, const float* HWY_RESTRICT x
 }
 
 template <Index B>
-void EmbeddingConvBackward(float* HWY_RESTRICT dx, float* HWY_RESTRICT piece_EDC,
+void EmbeddingConvBackward(float* HWY_RESTRICT dx, float* HWY_RESTRICT part_EDC,
                            const float* HWY_RESTRICT dstate, const float* HWY_RESTRICT x,
                            const float* HWY_RESTRICT w_EDC, Index back, Index ahead, Index D, Index C,
                            Index E) {
@@ -82,7 +84,7 @@ void EmbeddingConvBackward(float* HWY_RESTRICT dx, float* HWY_RESTRICT piece_EDC
       Rows<decltype(tag), B> g;
       for (Index b = 0; b < B; ++b) g.v[b] = hn::LoadU(tag, dstate + (b * D + d) * C + i);
       for (Index s = 0; s <= back; ++s) {
-        float* p = piece_EDC + ((E - 1 - s) * D + d) * C + i;
+        float* p = part_EDC + ((E - 1 - s) * D + d) * C + i;
         auto total = hn::LoadU(tag, p);
         for (Index b = 0; b < B; ++b) total = hn::MulAdd(g.v[b], hn::LoadU(tag, x + (b - s) * C + i), total);
         hn::StoreU(total, tag, p);
@@ -112,7 +114,7 @@ void TokenCompressForward(float* HWY_RESTRICT x, const float* HWY_RESTRICT state
 }
 
 template <Index B>
-void TokenCompressBackward(float* HWY_RESTRICT dstate, bool fresh, float* HWY_RESTRICT piece_EDC,
+void TokenCompressBackward(float* HWY_RESTRICT dstate, bool fresh, float* HWY_RESTRICT part_EDC,
                            const float* HWY_RESTRICT dx, const float* HWY_RESTRICT state,
                            const float* HWY_RESTRICT w_EDC, const float* read_D, Index back, Index ahead,
                            Index D, Index C, Index E) {
@@ -135,7 +137,7 @@ void TokenCompressBackward(float* HWY_RESTRICT dstate, bool fresh, float* HWY_RE
       Rows<decltype(tag), B> g;
       for (Index b = 0; b < B; ++b) g.v[b] = hn::LoadU(tag, dx + b * C + i);
       for (Index s = 0; s <= back; ++s) {
-        float* p = piece_EDC + ((E - 1 - s) * D + d) * C + i;
+        float* p = part_EDC + ((E - 1 - s) * D + d) * C + i;
         auto total = hn::LoadU(tag, p);
         for (Index b = 0; b < B; ++b)
           total = hn::MulAdd(g.v[b], hn::LoadU(tag, state + ((b - s) * D + d) * C + i), total);
@@ -145,8 +147,7 @@ void TokenCompressBackward(float* HWY_RESTRICT dstate, bool fresh, float* HWY_RE
   }
 }
 
-// The tokens [begin, end): in blocks of four where all four reach the whole kernel, one by one at a
-// sequence's ends.
+// The tokens [begin, end): in blocks of four inside a sequence, one by one near its ends, which lack taps.
 template <class Body>
 HWY_INLINE void ForTokenBlocks(Index begin, Index end, Index T, Index E, bool looks_ahead, const Body& body) {
   constexpr Index kBlock = 4;
@@ -171,10 +172,10 @@ void EmbeddingConvForwardRange(float* state_NDC, const float* x_NC, const float*
   });
 }
 
-void EmbeddingConvBackwardRange(float* dx_NC, float* piece_EDC, const float* dstate_NDC, const float* x_NC,
+void EmbeddingConvBackwardRange(float* dx_NC, float* part_EDC, const float* dstate_NDC, const float* x_NC,
                                 const float* w_EDC, Index begin, Index end, ConvExtents e) {
   ForTokenBlocks(begin, end, e.T, e.E, true, [&](Index n, Index back, Index ahead, auto B) HWY_ATTR {
-    EmbeddingConvBackward<B>(dx_NC + n * e.C, piece_EDC, dstate_NDC + n * e.D * e.C, x_NC + n * e.C, w_EDC,
+    EmbeddingConvBackward<B>(dx_NC + n * e.C, part_EDC, dstate_NDC + n * e.D * e.C, x_NC + n * e.C, w_EDC,
                              back, ahead, e.D, e.C, e.E);
   });
 }
@@ -186,11 +187,11 @@ void TokenCompressForwardRange(float* x_NC, const float* state_NDC, const float*
   });
 }
 
-void TokenCompressBackwardRange(float* dstate_NDC, bool fresh, float* piece_EDC, const float* dx_NC,
+void TokenCompressBackwardRange(float* dstate_NDC, bool fresh, float* part_EDC, const float* dx_NC,
                                 const float* state_NDC, const float* w_EDC, const float* read_D, Index begin,
                                 Index end, ConvExtents e) {
   ForTokenBlocks(begin, end, e.T, e.E, true, [&](Index n, Index back, Index ahead, auto B) HWY_ATTR {
-    TokenCompressBackward<B>(dstate_NDC + n * e.D * e.C, fresh, piece_EDC, dx_NC + n * e.C,
+    TokenCompressBackward<B>(dstate_NDC + n * e.D * e.C, fresh, part_EDC, dx_NC + n * e.C,
                              state_NDC + n * e.D * e.C, w_EDC, read_D, back, ahead, e.D, e.C, e.E);
   });
 }
@@ -210,17 +211,17 @@ HWY_EXPORT(EmbeddingConvBackwardRange);
 HWY_EXPORT(TokenCompressForwardRange);
 HWY_EXPORT(TokenCompressBackwardRange);
 
-// Sums over tokens: sum(begin, end, row) adds a piece's share to its row; the rows, joined in order, end in
-// the first.
+// Sums over tokens: sum(begin, end, row) adds up one part of the tokens in `row`; then the rows are added in
+// order. Returns the total, which is the first row.
 float* sum_over_tokens(float* scratch, Index N, Index count, const Exec& ex,
                        FunctionRef<void(Index, Index, float*)> sum) {
-  parallel_for(kPieces, ex, [&](Index p) {
+  parallel_for(kSumParts, ex, [&](Index p) {
     float* row = scratch + p * count;
     std::memset(row, 0, static_cast<std::size_t>(count) * sizeof(float));
-    sum(piece_begin(N, p), piece_begin(N, p + 1), row);
+    sum(part_begin(N, p), part_begin(N, p + 1), row);
   });
-  parallel_chunks(count, 2048, ex, [&](Index begin, Index end) {
-    for (Index p = 1; p < kPieces; ++p)
+  parallel_chunks(count, kSumGrain, ex, [&](Index begin, Index end) {
+    for (Index p = 1; p < kSumParts; ++p)
       for (Index i = begin; i < end; ++i) scratch[i] += scratch[p * count + i];
   });
   return scratch;
@@ -228,61 +229,54 @@ float* sum_over_tokens(float* scratch, Index N, Index count, const Exec& ex,
 
 }  // namespace
 
-Index short_conv_scratch(Index D, Index C, Index E) { return kPieces * D * C * E; }
+Index short_conv_scratch(Index D, Index C, Index E) { return kSumParts * D * C * E; }
 
 void repeat_fwd(float* state_NDC, const float* x_NC, Index N, Index D, Index C, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n)
-      HWY_DYNAMIC_DISPATCH(RepeatForward)(state_NDC + n * D * C, x_NC + n * C, D, C);
+      DDL_DISPATCH(RepeatForward, state_NDC + n * D * C, x_NC + n * C, D, C);
   });
 }
 
 void repeat_bwd(float* dx_NC, const float* dstate_NDC, Index N, Index D, Index C, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n)
-      HWY_DYNAMIC_DISPATCH(RepeatBackward)(dx_NC + n * C, dstate_NDC + n * D * C, D, C);
+      DDL_DISPATCH(RepeatBackward, dx_NC + n * C, dstate_NDC + n * D * C, D, C);
   });
 }
 
 void embedding_conv_fwd(float* state_NDC, const float* x_NC, const float* w_EDC, Index N, Index T, Index D,
                         Index C, Index E, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(EmbeddingConvForwardRange)
-    (state_NDC, x_NC, w_EDC, begin, end, ConvExtents{T, D, C, E});
+    DDL_DISPATCH(EmbeddingConvForwardRange, state_NDC, x_NC, w_EDC, begin, end, ConvExtents{T, D, C, E});
   });
 }
 
 void embedding_conv_bwd(float* dx_NC, float* dw_EDC, const float* dstate_NDC, const float* x_NC,
                         const float* w_EDC, float* scratch, Index N, Index T, Index D, Index C, Index E,
                         const Exec& ex) {
-  current_isa();
   const float* sums_EDC = sum_over_tokens(scratch, N, E * D * C, ex, [&](Index begin, Index end, float* row) {
-    HWY_DYNAMIC_DISPATCH(EmbeddingConvBackwardRange)
-    (dx_NC, row, dstate_NDC, x_NC, w_EDC, begin, end, ConvExtents{T, D, C, E});
+    DDL_DISPATCH(EmbeddingConvBackwardRange, dx_NC, row, dstate_NDC, x_NC, w_EDC, begin, end,
+                 ConvExtents{T, D, C, E});
   });
   for (Index i = 0; i < E * D * C; ++i) dw_EDC[i] += sums_EDC[i];
 }
 
 void token_compress_fwd(float* x_NC, const float* state_NDC, const float* w_EDC, const float* read_D, Index N,
                         Index T, Index D, Index C, Index E, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(TokenCompressForwardRange)
-    (x_NC, state_NDC, w_EDC, read_D, begin, end, ConvExtents{T, D, C, E});
+    DDL_DISPATCH(TokenCompressForwardRange, x_NC, state_NDC, w_EDC, read_D, begin, end,
+                 ConvExtents{T, D, C, E});
   });
 }
 
 void token_compress_bwd(float* dstate_NDC, Write dstate_mode, float* dw_EDC, float* dread_D,
                         const float* dx_NC, const float* state_NDC, const float* w_EDC, const float* read_D,
                         float* scratch, Index N, Index T, Index D, Index C, Index E, const Exec& ex) {
-  current_isa();
   const bool fresh = dstate_mode == Write::kOverwrite;
   const float* sums_EDC = sum_over_tokens(scratch, N, E * D * C, ex, [&](Index begin, Index end, float* row) {
-    HWY_DYNAMIC_DISPATCH(TokenCompressBackwardRange)
-    (dstate_NDC, fresh, row, dx_NC, state_NDC, w_EDC, read_D, begin, end, ConvExtents{T, D, C, E});
+    DDL_DISPATCH(TokenCompressBackwardRange, dstate_NDC, fresh, row, dx_NC, state_NDC, w_EDC, read_D, begin,
+                 end, ConvExtents{T, D, C, E});
   });
   for (Index e = 0; e < E; ++e)
     for (Index d = 0; d < D; ++d) {

@@ -1,8 +1,11 @@
-// The two convolutions for decoding: a span's first tokens look back at the rows before it, all others into
-// the span.
+// The two convolutions for decoding. The first tokens of a span read the rows before it, all others the span.
 #include <algorithm>
+#include <iterator>
 
-#include "kernels/isa.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/function_ref.h"
+#include "core/index.h"
 #include "kernels/short_conv.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,8 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// One token; rows[s] is the input row s steps back. Sums run in the order of short_conv.cc, for the same
-// bits.
+// One token; rows[s] is the input row s steps back. Sums have the order of short_conv.cc, for the same bits.
 void EmbeddingConvToken(float* state, const float* const* rows, const float* w_EDC, Index back, Index D,
                         Index C, Index E) {
   for (Index d = 0; d < D; ++d)
@@ -75,24 +77,22 @@ struct Span {
 
 }  // namespace
 
-// A long span is computed as if it began its sequence; then the few tokens for which that is wrong again.
+// A long span is computed as if it began its sequence; the first tokens, where that is wrong, are redone.
 void embedding_conv_span(float* state_nDC, const float* x_nC, RowsBefore before, const float* w_EDC, Index n,
                          Index D, Index C, Index E, const Exec& ex) {
-  current_isa();
   const Span span{x_nC, before, n, C, E};
   if (!span.is_short()) embedding_conv_fwd(state_nDC, x_nC, w_EDC, n, n, D, C, E, ex);
   span.for_first_tokens([&](Index i, const float* const* rows, Index back) {
-    HWY_DYNAMIC_DISPATCH(EmbeddingConvToken)(state_nDC + i * D * C, rows, w_EDC, back, D, C, E);
+    DDL_DISPATCH(EmbeddingConvToken, state_nDC + i * D * C, rows, w_EDC, back, D, C, E);
   });
 }
 
 void token_compress_span(float* x_nC, const float* state_nDC, RowsBefore before, const float* w_EDC,
                          const float* read_D, Index n, Index D, Index C, Index E, const Exec& ex) {
-  current_isa();
   const Span span{state_nDC, before, n, D * C, E};
   if (!span.is_short()) token_compress_fwd(x_nC, state_nDC, w_EDC, read_D, n, n, D, C, E, ex);
   span.for_first_tokens([&](Index i, const float* const* rows, Index back) {
-    HWY_DYNAMIC_DISPATCH(TokenCompressToken)(x_nC + i * C, rows, w_EDC, read_D, back, D, C, E);
+    DDL_DISPATCH(TokenCompressToken, x_nC + i * C, rows, w_EDC, read_D, back, D, C, E);
   });
 }
 

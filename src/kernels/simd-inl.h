@@ -16,9 +16,17 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/bf16.h"
 #include "core/index.h"
+#include "kernels/isa.h"
+
+// Calls an exported kernel on the instruction set in use: DDL_DISPATCH(Kernel, arguments...). All kernels are
+// called through this macro, so that DDL_ISA is obeyed whichever kernel comes first.
+#ifndef DDL_DISPATCH
+#define DDL_DISPATCH(kernel, ...) (::ddl::settle_isa(), HWY_DYNAMIC_DISPATCH(kernel)(__VA_ARGS__))
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace ddl {
@@ -69,6 +77,25 @@ HWY_INLINE void ForEach(Index n, const Body& body) {
   Index i = 0;
   for (; i + lanes <= n; i += lanes) body(d, i);
   for (; i < n; ++i) body(One(), i);
+}
+
+// body(i, G) over [0, n) in groups: G = kGroup elements from i on, in the end the 1, 2 or 3 that are left. G
+// is an integral_constant: the body's arrays of G vectors stay in registers.
+inline constexpr Index kGroup = 4;
+template <class Body>
+HWY_INLINE void ForGroups(Index n, const Body& body) {
+  Index i = 0;
+  for (; i + kGroup <= n; i += kGroup) body(i, std::integral_constant<Index, kGroup>());
+  switch (n - i) {
+    case 3:
+      return body(i, std::integral_constant<Index, 3>());
+    case 2:
+      return body(i, std::integral_constant<Index, 2>());
+    case 1:
+      return body(i, std::integral_constant<Index, 1>());
+    default:
+      return;
+  }
 }
 
 // Sum over all elements of term(tag, i). Four accumulators hide the latency of the addition.

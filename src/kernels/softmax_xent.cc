@@ -1,6 +1,9 @@
 #include "kernels/softmax_xent.h"
 
 #include <cmath>
+#include <type_traits>
+
+#include "core/error.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_xent.cc"
@@ -73,7 +76,8 @@ void SoftmaxStatsRows(SoftmaxStats* stats_N, const float* logits_NV, float logit
   }
 }
 
-// dx_v = factor exp(scale (x_v - largest)) / sum - factor [v = target]     with factor = grad_scale scale
+// With factor = grad_scale scale:
+//   dx_v = factor exp(scale (x_v - largest)) / sum - factor [v = target]
 template <class Grad>
 HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
                              const std::int32_t* target_N, float logit_scale, float grad_scale, Index begin,
@@ -97,7 +101,7 @@ HWY_INLINE void XentGradRows(Grad* dlogits_NV, float* loss_N, std::uint8_t* corr
       const auto e = QuickExp2(d, hn::Mul(below, hn::Set(d, logit_scale * kLog2E)));
       StoreF(hn::Mul(e, hn::Set(d, share)), d, dx_V + v);
     });
-    // The target's own: softmax - 1 from the unrounded parts.
+    // The target's own gradient: softmax - 1 from the unrounded parts.
     const double e =
         std::exp(static_cast<double>(logit_scale) * (static_cast<double>(x_target) - stats.largest));
     dx_V[target] = from_float<Grad>(static_cast<float>(factor * ((e - stats.sum) / stats.sum)));
@@ -120,7 +124,6 @@ void XentGradRowsBf16(bf16* dlogits, float* loss, std::uint8_t* correct_N, const
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -141,18 +144,16 @@ Index rows_per_claim(Index V) { return 1 + 16384 / V; }
 void softmax_xent_fwd(float* loss_N, std::uint8_t* correct_N, const float* logits_NV,
                       const std::int32_t* target_N, float logit_scale, Index N, Index V, const Exec& ex) {
   check_xent(target_N, logit_scale, N, V);
-  current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(XentLossRows)(loss_N, correct_N, logits_NV, target_N, logit_scale, begin, end, V);
+    DDL_DISPATCH(XentLossRows, loss_N, correct_N, logits_NV, target_N, logit_scale, begin, end, V);
   });
 }
 
 void softmax_stats(SoftmaxStats* stats_N, const float* logits_NV, float logit_scale, Index N, Index V,
                    const Exec& ex) {
   DDL_CHECK(V > 0 && logit_scale > 0, "vocabulary {}, logit scale {}", V, logit_scale);
-  current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(SoftmaxStatsRows)(stats_N, logits_NV, logit_scale, begin, end, V);
+    DDL_DISPATCH(SoftmaxStatsRows, stats_N, logits_NV, logit_scale, begin, end, V);
   });
 }
 
@@ -161,12 +162,13 @@ void softmax_xent_fwd_bwd(Grad* dlogits_NV, float* loss_N, std::uint8_t* correct
                           const std::int32_t* target_N, float logit_scale, float grad_scale, Index N, Index V,
                           const Exec& ex) {
   check_xent(target_N, logit_scale, N, V);
-  current_isa();
   parallel_chunks(N, rows_per_claim(V), ex, [&](Index begin, Index end) {
-    if constexpr (std::is_same_v<Grad, float>) HWY_DYNAMIC_DISPATCH(XentGradRowsF32)
-    (dlogits_NV, loss_N, correct_N, logits_NV, target_N, logit_scale, grad_scale, begin, end, V);
-    else HWY_DYNAMIC_DISPATCH(XentGradRowsBf16)(dlogits_NV, loss_N, correct_N, logits_NV, target_N,
-                                                logit_scale, grad_scale, begin, end, V);
+    if constexpr (std::is_same_v<Grad, float>)
+      DDL_DISPATCH(XentGradRowsF32, dlogits_NV, loss_N, correct_N, logits_NV, target_N, logit_scale,
+                   grad_scale, begin, end, V);
+    else
+      DDL_DISPATCH(XentGradRowsBf16, dlogits_NV, loss_N, correct_N, logits_NV, target_N, logit_scale,
+                   grad_scale, begin, end, V);
   });
 }
 

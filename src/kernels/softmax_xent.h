@@ -1,8 +1,10 @@
 // The end of the model for a chunk of tokens: softmax cross-entropy and its gradient.
 //
-//   z = logit_scale * logits        loss_n = logsumexp_v z_nv - z_n,target(n)
-//   dlogits = grad_scale * logit_scale * (softmax(z) - onehot(target))     (the gradient of sum_n grad_scale
-//   loss_n)
+//   z_nv       = logit_scale logits_nv
+//   loss_n     = logsumexp_v z_nv - z_{n,target(n)}
+//   dlogits_nv = grad_scale logit_scale (softmax(z_n)_v - [v = target(n)])
+//
+// dlogits is the gradient of grad_scale sum_n loss_n.
 //
 // Any finite logits work: nothing larger than exp(0) is ever formed.
 #pragma once

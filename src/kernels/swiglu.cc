@@ -1,5 +1,7 @@
 #include "kernels/swiglu.h"
 
+#include <type_traits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/swiglu.cc"
 #include <hwy/foreach_target.h>
@@ -24,7 +26,8 @@ HWY_INLINE void SwigluFwd(Act* hidden_NF, const Act* gate_up_N2F, Index begin, I
 }
 
 // With g = dL/dhidden and ds/da = s (1 - s):
-//   da = g b (s + a s (1 - s)) = g b s (1 + a (1 - s))        db = g a s
+//   da = g b (s + a s (1 - s)) = g b s (1 + a (1 - s))
+//   db = g a s
 template <class Act>
 HWY_INLINE void SwigluBwd(Act* dgate_up_N2F, Act* hidden_NF, const Act* dhidden_NF, const Act* gate_up_N2F,
                           Index begin, Index end, Index F) {
@@ -66,7 +69,6 @@ void SwigluBwdBf16(bf16* dgate_up, bf16* hidden, const bf16* dhidden, const bf16
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/isa.h"
 
 namespace ddl {
 
@@ -76,30 +78,28 @@ HWY_EXPORT(SwigluBwdF32);
 HWY_EXPORT(SwigluBwdBf16);
 
 namespace {
-// Tokens a thread takes at a time: about 16k elements, long enough to hide the claim.
+// Tokens that a thread takes at a time: about 16k elements, so that taking them costs little.
 Index tokens_per_claim(Index F) { return 1 + 16384 / (F + 1); }
 }  // namespace
 
 template <class Act>
 void swiglu_fwd(Act* hidden_NF, const Act* gate_up_N2F, Index N, Index F, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, tokens_per_claim(F), ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<Act, float>)
-      HWY_DYNAMIC_DISPATCH(SwigluFwdF32)(hidden_NF, gate_up_N2F, begin, end, F);
+      DDL_DISPATCH(SwigluFwdF32, hidden_NF, gate_up_N2F, begin, end, F);
     else
-      HWY_DYNAMIC_DISPATCH(SwigluFwdBf16)(hidden_NF, gate_up_N2F, begin, end, F);
+      DDL_DISPATCH(SwigluFwdBf16, hidden_NF, gate_up_N2F, begin, end, F);
   });
 }
 
 template <class Act>
 void swiglu_bwd(Act* dgate_up_N2F, Act* hidden_NF, const Act* dhidden_NF, const Act* gate_up_N2F, Index N,
                 Index F, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, tokens_per_claim(F), ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<Act, float>)
-      HWY_DYNAMIC_DISPATCH(SwigluBwdF32)(dgate_up_N2F, hidden_NF, dhidden_NF, gate_up_N2F, begin, end, F);
+      DDL_DISPATCH(SwigluBwdF32, dgate_up_N2F, hidden_NF, dhidden_NF, gate_up_N2F, begin, end, F);
     else
-      HWY_DYNAMIC_DISPATCH(SwigluBwdBf16)(dgate_up_N2F, hidden_NF, dhidden_NF, gate_up_N2F, begin, end, F);
+      DDL_DISPATCH(SwigluBwdBf16, dgate_up_N2F, hidden_NF, dhidden_NF, gate_up_N2F, begin, end, F);
   });
 }
 

@@ -1,9 +1,9 @@
 #include "kernels/two_layer_gate.h"
 
 #include <algorithm>
+#include <type_traits>
 
-#include "kernels/isa.h"
-#include "kernels/pieces.h"
+#include "kernels/ordered_sums.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/two_layer_gate.cc"
@@ -27,7 +27,10 @@ void GateForward(float* gate_N, Index stride, float scale, const float* hidden_N
   }
 }
 
-// dhidden_i = dlogit w2_i (1 - t_i^2),  dw2_i += dlogit t_i,  db2 += dlogit,  with t = tanh(hidden).
+// With t = tanh(hidden) and dlogit = dgate gate (1 - gate / scale):
+//   dhidden_i = dlogit w2_i (1 - t_i^2)
+//   dw2_i    += dlogit t_i
+//   db2      += dlogit
 template <class T>
 void GateBackward(T* dhidden_NG, float* partial, const float* dgate_N, const float* gate_N, Index stride,
                   float scale, const float* hidden_NG, const float* w2_G, Index begin, Index end, Index G) {
@@ -68,32 +71,28 @@ HWY_EXPORT(GateBackwardBf16);
 
 void two_layer_gate_fwd(float* gate_N, Index stride, float scale, const float* hidden_NG, const float* w2_G,
                         const float* b2, Index N, Index G, const Exec& ex) {
-  current_isa();
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
-    HWY_DYNAMIC_DISPATCH(GateForward)(gate_N, stride, scale, hidden_NG, w2_G, *b2, begin, end, G);
+    DDL_DISPATCH(GateForward, gate_N, stride, scale, hidden_NG, w2_G, *b2, begin, end, G);
   });
 }
 
-Index two_layer_gate_scratch(Index G) { return kPieces * (G + 1); }
+Index two_layer_gate_scratch(Index G) { return kSumParts * (G + 1); }
 
 template <class T>
 void two_layer_gate_bwd(T* dhidden_NG, float* dw2_G, float* db2, const float* dgate_N, const float* gate_N,
                         Index stride, float scale, const float* hidden_NG, const float* w2_G, float* scratch,
                         Index N, Index G, const Exec& ex) {
-  current_isa();
-  parallel_for(kPieces, ex, [&](Index p) {
+  parallel_for(kSumParts, ex, [&](Index p) {
     float* row = scratch + p * (G + 1);
     std::fill_n(row, G + 1, 0.0f);
-    const Index begin = piece_begin(N, p), end = piece_begin(N, p + 1);
+    const Index begin = part_begin(N, p), end = part_begin(N, p + 1);
     if constexpr (std::is_same_v<T, float>)
-      HWY_DYNAMIC_DISPATCH(GateBackwardF32)
-    (dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin, end, G);
+      DDL_DISPATCH(GateBackwardF32, dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin, end, G);
     else
-      HWY_DYNAMIC_DISPATCH(GateBackwardBf16)
-    (dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin, end, G);
+      DDL_DISPATCH(GateBackwardBf16, dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin, end, G);
   });
-  join_pieces(dw2_G, scratch, G + 1, G, N, ex);
-  join_pieces(db2, scratch + G, G + 1, 1, N, ex);
+  add_parts_in_order(dw2_G, scratch, G + 1, G, N, ex);
+  add_parts_in_order(db2, scratch + G, G + 1, 1, N, ex);
 }
 
 template void two_layer_gate_bwd(float*, float*, float*, const float*, const float*, Index, float, const float*,

@@ -7,7 +7,6 @@
 
 #include "core/clock.h"
 #include "model/gemm_floor.h"
-#include "train/batch_view.h"
 #include "train/gate_stats.h"
 #include "train/schedule.h"
 #include "train/snapshot.h"
@@ -75,7 +74,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const Exec& ex)
       ex_(ex),
       loader_(data.train(), data.end_of_text(),
               {config.train.batch, config.context(), static_cast<std::uint64_t>(config.train.seed),
-               config.train.data_order, 0, 1}),
+               config.train.data_order}),
       validator_(data, config.context(), config.train.eval_windows),
       arena_(Arena::measuring()) {
   const ModelPlan plan = plan_model(config.model, shape_of(config), Model::Mode::kTrain);
@@ -109,7 +108,7 @@ Json Trainer::step() {
   for (Index micro = 0; micro < c.accumulate; ++micro) {
     loader_.load(progress_.step * c.accumulate + micro, batch_);
     const double before = now();
-    loss += share * model_->loss_and_grad(view(batch_), share, ex_);
+    loss += share * model_->loss_and_grad({batch_.inputs_BT.data(), batch_.targets_BT.data()}, share, ex_);
     computed += now() - before;
   }
   const double before_update = now();

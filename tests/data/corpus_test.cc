@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "compress.h"
 #include "core/error.h"
 #include "data/document_source.h"

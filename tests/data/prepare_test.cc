@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <set>
@@ -430,8 +432,7 @@ TEST(Prepare, ADiskThatFillsUpLeavesNothing) {
   EXPECT_FALSE(std::filesystem::exists(folder / "set.partial"));
 }
 
-// A kill at many moments: either there is a whole dataset or there is none, and the next run is not
-// disturbed.
+// A kill at many moments: there is a whole dataset or none, and the next run is not disturbed.
 TEST(Prepare, AKilledRunNeverLooksWhole) {
   const TestFolder folder;
   const std::string input = folder.write("in.jsonl", rows(20000));

@@ -1,6 +1,7 @@
 // Encoding and decoding of any bytes and any ids, by vocabularies made here.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <limits>
 #include <map>
 

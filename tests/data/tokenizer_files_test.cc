@@ -1,4 +1,6 @@
 // Every form of file, well-formed and not.
+#include <algorithm>
+
 #include "data/bpe.h"
 #include "data/bpe_parse.h"
 #include "data/byte_alphabet.h"

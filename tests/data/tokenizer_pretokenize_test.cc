@@ -70,8 +70,7 @@ TEST(Pretokenize, ByHand) {
   EXPECT_EQ(split("a\u3000\u3000b"), (Words{"a", "\u3000", "\u3000", "b"}));
 }
 
-// Letters, numbers and spaces of each plane, and what the pattern treats specially, far more often than
-// chance would.
+// Letters, numbers and spaces of each plane, and what the pattern treats specially, more often than chance.
 std::uint32_t random_code(const Random& random, std::uint64_t i) {
   const std::uint64_t bits = random.bits(i);
   switch (bits % 8) {

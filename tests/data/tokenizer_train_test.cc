@@ -1,6 +1,7 @@
 // Training: hand-computed examples, ties, independence of threads and of how the text is cut, and agreement
 // with a trainer that recounts everything at every step.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "data/bpe_train.h"
@@ -24,10 +25,10 @@ std::vector<std::string> made(const BpeVocabulary& vocabulary) {  // without byt
 
 TEST(TokenizerTrain, HandComputed) {
   // Words: "abab" x3, " ab" x2, " c" x1.
-  // Pairs: ab 3*2+2 = 8, ba 3, " a" 2, " c" 1                       -> ab
-  // Then "(ab)(ab)" 3, " (ab)" 2, " c" 1                              -> abab
-  // Then " (ab)" 2, " c" 1                                            -> " ab", and then nothing occurs
-  // twice.
+  // Pairs: ab 3*2+2 = 8, ba 3, " a" 2, " c" 1     -> ab
+  // Then "(ab)(ab)" 3, " (ab)" 2, " c" 1          -> abab
+  // Then " (ab)" 2, " c" 1                        -> " ab"
+  // Then nothing occurs twice.
   const BpeVocabulary vocabulary = train({"abab ab", "abab ab", "abab c"}, 300);
   EXPECT_EQ(made(vocabulary), (std::vector<std::string>{"ab", "abab", " ab"}));
   EXPECT_EQ(vocabulary.tokens.size(), 260u);

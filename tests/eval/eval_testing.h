@@ -13,7 +13,7 @@
 
 namespace ddl {
 
-// The folder of data that is not part of the repository: $DDL_SHARED, or `shared` beside the repository.
+// The folder of data that is not part of the repository: $DDL_SHARED, or `shared` next to the repository.
 inline std::filesystem::path shared_data(const std::string& name) {
   const char* set = std::getenv("DDL_SHARED");
   return std::filesystem::path(set ? set : DDL_SOURCE_DIR "/../shared") / "data" / name;

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "data/loader.h"
 #include "eval/python_words.h"
@@ -178,8 +180,7 @@ TEST_F(Language, ScoresDocumentsInRollingWindows) {
   EXPECT_NE(report.table().find("bits per byte"), std::string::npos);
 }
 
-// Documents that one call of the scorer does not hold, and ends of others in the same call: each is counted
-// once, whole.
+// Documents too long for one call of the scorer, and ends of others in the same call: each is counted once.
 TEST_F(Language, LongDocumentsPassThroughInParts) {
   config_.layers = 1, config_.width = 8, config_.context = 64;
   model_ = make_model(config_, {1, 1}, Model::Mode::kInfer, 3, Exec{});
@@ -235,7 +236,7 @@ TEST_F(Language, ShardsAreScoredInTheWindowsOfTraining) {
       Batch batch;
       fixed.load(i, 1, batch);
       Tokens all(batch.inputs_BT.begin(), batch.inputs_BT.end());
-      all.push_back(static_cast<std::int32_t>(batch.targets_BT.back()));
+      all.push_back(batch.targets_BT.back());
       const double one = loss(all, config_.context);
       sum += one;
       estimate.add(one, static_cast<double>(config_.context));

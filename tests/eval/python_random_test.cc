@@ -16,8 +16,7 @@ TEST(PythonRandom, FirstWordsOfSeed1234) {
 
 TEST(PythonRandom, FirstUniformOfSeed1234) { EXPECT_EQ(PythonRandom(1234).uniform(), 0.9664535356921388); }
 
-// Far enough to refill the state several times; sizes on both sides of where sample() changes its way of
-// drawing.
+// Far enough to refill the state several times; sizes on both sides of where sample() changes its method.
 TEST(PythonRandom, LongStreamsOfOtherSeeds) {
   PythonRandom random(0);
   for (const std::uint32_t expected : {3626764237u, 1654615998u, 3255389356u})

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <map>
 
 #include "core/error.h"
 #include "data/pair_tokenizer.h"
@@ -139,8 +141,8 @@ TEST(Encode, WithoutAContextTheEndOfTextTokenStandsForIt) {
   }
 }
 
-// A tokenizer that joins letters across the border: what counts is the whole text's tokens after the first
-// few.
+// A tokenizer that joins letters across the border: the continuation is what the whole text's tokens have
+// after the first few.
 TEST(Encode, ContextAndContinuationAreTokenisedTogether) {
   const PairTokenizer pairs;
   const ScoreRequest r = encode_question(pair("abc", "def"), pairs).at(0);
@@ -162,8 +164,8 @@ TEST(Encode, OneRequestPerChoiceInOrder) {
   EXPECT_EQ(decode(*bytes, by_context[1].context), "two");
 }
 
-// With GPT-2's tokenizer the parts never join across the border, and the longest requests have the
-// specification's lengths.
+// With GPT-2's tokenizer the parts never join across the border, and the longest requests have the lengths
+// that the specification gives.
 TEST(Encode, Gpt2OnSharedRows) {
   DDL_NEEDS_SHARED("gpt2-tokenizer");
   DDL_NEEDS_SHARED("eval");

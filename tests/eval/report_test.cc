@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "core/error.h"
 #include "eval/paper_results.h"
@@ -83,8 +84,7 @@ TEST(Report, PaperBesideOurs) {
   EXPECT_TRUE(contains(message_of<UserError>([] { check_paper_shots(5); }), "0 and 1"));
 }
 
-// A slip of the pen in a row would show: the printed average is the mean of its eight, up to the rounding of
-// both.
+// A typing error in a row would show: the printed average is the mean of its eight, up to rounding.
 TEST(Report, PaperAveragesAreMeans) {
   for (const PaperRow& row : paper_results()) {
     const double mean = std::accumulate(row.percent.begin(), row.percent.end(), 0.0) / 8;

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
 #include "core/error.h"
 #include "eval/eval_testing.h"
 #include "io/file.h"

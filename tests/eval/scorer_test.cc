@@ -1,11 +1,14 @@
-// Scores against the oracle and against the model's own loss, and their independence of everything but the
-// request.
+// Scores against the oracle and against the model's own loss. A score depends on its request alone.
 #include "eval/scorer.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <set>
+#include <string>
 
 #include "eval/request_tree.h"
 #include "model/example_rule.h"
@@ -120,8 +123,7 @@ Tokens most_likely(const ref::Config& config, const ref::Parameters<double>& par
   return out;
 }
 
-// Sequences shorter than, as long as and longer than the context of 16; one that fills it with its
-// continuation.
+// Sequences shorter than, as long as and longer than the context of 16; one whose continuation fills it.
 TEST_P(EveryRule, ScoresAreTheOracles) {
   for (const char* gate : {"linear", "two-layer"}) {
     const Case c{.residual = GetParam(), .gate = gate, .mup = true};

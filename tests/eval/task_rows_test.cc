@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
+
 #include "compress.h"
 #include "core/error.h"
 #include "data/document_source.h"

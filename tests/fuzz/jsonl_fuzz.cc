@@ -1,5 +1,4 @@
-// The JSON Lines scanner: any bytes give a row or a UserError, and what the JSON library accepts it accepts
-// too.
+// The JSON Lines scanner: any bytes give a row or a UserError, and it accepts what the JSON library accepts.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,5 +1,4 @@
-// Any bytes as a safetensors file: either a UserError, or tensors that lie inside the file and do not
-// overlap.
+// Any bytes as a safetensors file: a UserError, or tensors that lie inside the file and do not overlap.
 #include <cstdlib>
 #include <cstring>
 #include <string>

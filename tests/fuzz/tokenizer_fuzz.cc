@@ -1,9 +1,7 @@
 // Any bytes as a tokenizer file: either a UserError, or a tokenizer that gives every text back.
-// The first byte chooses the format: tokenizer.json, vocab.json + merges.txt (after the first NUL),
-// .tiktoken.
+// The first byte chooses the format: tokenizer.json, vocab.json + merges.txt (after a NUL) or .tiktoken.
 //
-// With clang this is a libFuzzer target; tests/fuzz/driver.cc runs it on a fixed number of mutations
-// everywhere.
+// With clang this is a libFuzzer target; tests/fuzz/driver.cc runs it on a fixed number of mutations.
 #include <algorithm>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,7 @@
 #include "kernels/adamw.h"
 
+#include <cstdint>
+
 #include "kernels/kernel_test.h"
 
 namespace ddl::adamw_test {

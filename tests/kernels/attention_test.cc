@@ -1,5 +1,8 @@
 #include "kernels/attention.h"
 
+#include <string>
+#include <type_traits>
+
 #include "kernels/kernel_test.h"
 #include "ref/ops.h"
 
@@ -16,12 +19,11 @@ struct Gradients {
   std::vector<double> q, k, v;
 };
 
-// kSizes: every term by its absolute value, the size of what was summed. The others: what a mutant gets
-// wrong.
+// kSizes: every term by its absolute value, the size of what was summed. The others: a mutant's mistake.
 enum class Variant { kRight, kSizes, kNoDelta, kNoScale, kSeesNextToken };
 
-// The gradients with every weight written out, in double: complex step would take T^3 per element. Held to
-// the oracle by complex step at small shapes below.
+// The gradients with every weight written out, in double: complex step would take T^3 per element. Tests
+// below compare them with the oracle by complex step at small shapes.
 Gradients gradients(const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v,
                     const std::vector<double>& g, const Shape& s, Variant variant = Variant::kRight) {
   Gradients d{std::vector<double>(q.size()), std::vector<double>(q.size()), std::vector<double>(q.size())};
@@ -88,8 +90,9 @@ std::vector<double> spread(const std::vector<double>& x, const Shape& s, Index l
 }
 
 template <class Act>
-struct AttentionRun {  // forward and backward; q, k dense, v inside [q | k | v]; dq with a gap, dk dense, dv
-                       // inside
+// Forward and backward. q and k are dense, v is inside [q | k | v]; dq has gaps between rows, dk is dense,
+// dv is inside.
+struct AttentionRun {
   static constexpr float kGap = 3;
   Shape s;
   Buffer<Act> o, dq, dk, dqkv;

@@ -40,7 +40,7 @@ TEST(Gemv, F32) { check_gemv<float, float>(0); }
 TEST(Gemv, Bf16InF32Out) { check_gemv<bf16, float>(0); }
 TEST(Gemv, Bf16InBf16Out) { check_gemv<bf16, bf16>(kBf16Epsilon); }
 
-// Several claims of rows, any company: the same bits for a token.
+// Several chunks of rows, any other tokens in the call: a token's bits are the same.
 TEST(Gemv, ATokensBitsDependOnNothingElse) {
   const Index O = 301, I = 517;
   const auto x = normals(8 * I, 1), w = normals(O * I, 2);

@@ -1,5 +1,4 @@
-// CTest runs this program once per instruction set (DDL_ISA); a level the machine lacks is skipped, saying
-// so.
+// CTest runs this program once per instruction set (DDL_ISA). A level that the machine lacks is skipped.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "kernels/kernel_test.h"
-#include "kernels/pieces.h"
 #include "ref/ops.h"
 
 namespace ddl::residual_test {
@@ -302,10 +301,8 @@ TEST(Residual, TinyDirectionsAreGuarded) {
     EXPECT_LT(rounding_ratio(actual.at("d" + name), x, roundings(c)), 1) << name;
 }
 
-// --- mutants: what the tests above must reject
-// ----------------------------------------------------------------------- Each takes the kernel's right
-// result, breaks it the way a dropped term or a swapped sign would, and looks whether the comparison with the
-// oracle notices.
+// Mutants: what the tests above must reject. Each takes the kernel's right result, breaks it as a dropped
+// term or a swapped sign would, and checks that the comparison with the oracle notices.
 TEST(ResidualMutants, AreRejected) {
   const Case c;
   const Tensors in = inputs<float>(c), g = output_gradients(c);
@@ -323,8 +320,8 @@ TEST(ResidualMutants, AreRejected) {
   for (const char* name : {"state", "h", "beta"})
     EXPECT_TRUE(rejected(name, no_erase.at(std::string("d") + name)));
 
-  // dh without the projection off k:  dh + s k (k.dk), where k.dk = dh_raw.k / s; rebuilt from the oracle's
-  // pieces.
+  // dh without the projection off k, rebuilt from the oracle's parts:
+  //   dh + s k (k . dk)   with k . dk = dh_raw . k / s
   const auto k = ref::direction(in.at("h"), c.N, c.C);
   std::vector<double> unprojected = actual.at("dh");
   for (Index n = 0; n < c.N; ++n) {

@@ -1,8 +1,9 @@
 // The two-layer gate against complex-step derivatives of the oracle's.
 #include "kernels/two_layer_gate.h"
 
+#include <type_traits>
+
 #include "kernels/kernel_test.h"
-#include "kernels/pieces.h"
 #include "ref/ops.h"
 
 namespace ddl::two_layer_gate_test {
@@ -13,7 +14,7 @@ void check_two_layer_gate(Index N, Index G, int threads) {
   const Exec ex{.threads = threads};
   const auto hidden = normals(N * G, 1), w2 = normals(G, 2, 0.3), b2 = normals(1, 3), g = normals(N, 4);
   const Buffer<float> hb(hidden), wb(w2), bb(b2), gb(g);
-  Buffer<float> beta(N), dw2(G), db2(1), scratch(kPieces * (G + 1));
+  Buffer<float> beta(N), dw2(G), db2(1), scratch(two_layer_gate_scratch(G));
   Buffer<T> dhidden(N * G);
   two_layer_gate_fwd(beta.data(), hb.data(), wb.data(), bb.data(), N, G, ex);
   two_layer_gate_bwd<T>(dhidden.data(), dw2.data(), db2.data(), gb.data(), beta.data(), hb.data(), wb.data(),

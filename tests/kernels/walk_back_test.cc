@@ -1,5 +1,7 @@
 // The backward pass walks the state back through the writes instead of reading stored copies. Over as many
 // sublayers as the paper's medium model has, both must give the same gradients to rounding.
+#include <cstdint>
+
 #include "kernels/kernel_test.h"
 #include "kernels/residual.h"
 

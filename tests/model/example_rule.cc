@@ -1,6 +1,5 @@
 #include "model/example_rule.h"
 
-#include "kernels/pieces.h"
 #include "kernels/residual.h"
 #include "model/config.h"
 #include "model/residual/residual.h"

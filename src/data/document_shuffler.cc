@@ -1,4 +1,4 @@
-#include "data/spool.h"
+#include "data/document_shuffler.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace ddl {
 namespace {
 
-using Piece = SpooledDocument::Piece;
+using Piece = ShuffledDocument::Piece;
 constexpr std::size_t kHeaderBytes = offsetof(Piece, offset);  // as written before each piece's tokens
 // Above this the pages already read of a bucket are given back: a bucket is as large as its documents.
 constexpr std::uint64_t kReleaseBytes = std::uint64_t{128} << 20;
@@ -38,13 +38,13 @@ std::vector<Piece> pieces_in(const MappedFile& file, int token_bytes) {
 
 }  // namespace
 
-Index SpooledDocument::tokens() const {
+Index ShuffledDocument::tokens() const {
   Index total = 0;
   for (const Piece& piece : pieces_) total += static_cast<Index>(piece.tokens);
   return total;
 }
 
-void SpooledDocument::read(Index i, std::vector<TokenId>& tokens, std::vector<std::uint8_t>& answers) const {
+void ShuffledDocument::read(Index i, std::vector<TokenId>& tokens, std::vector<std::uint8_t>& answers) const {
   const Piece& piece = pieces_[static_cast<std::size_t>(i)];
   const std::byte* from = file_.bytes().data() + piece.offset;
   tokens.resize(piece.tokens);
@@ -64,24 +64,24 @@ void SpooledDocument::read(Index i, std::vector<TokenId>& tokens, std::vector<st
   if (touched_bytes_ > kReleaseBytes) file_.release(), touched_bytes_ = 0;
 }
 
-DocumentSpool::DocumentSpool(std::string folder, int token_bytes, std::uint64_t seed)
+DocumentShuffler::DocumentShuffler(std::string folder, int token_bytes, std::uint64_t seed)
     : folder_(std::move(folder)), token_bytes_(token_bytes), seed_(seed), buckets_(1u << kBucketBits) {
   make_folders(folder_);
 }
 
-DocumentSpool::~DocumentSpool() {
+DocumentShuffler::~DocumentShuffler() {
   try {
     remove_all(folder_);
   } catch (const UserError&) {  // whoever made the folder around it removes that, or says why not
   }
 }
 
-std::string DocumentSpool::bucket_path(std::size_t bucket) const {
+std::string DocumentShuffler::bucket_path(std::size_t bucket) const {
   return fmt::format("{}/{:03}", folder_, bucket);
 }
 
-void DocumentSpool::add(Index document, Index piece, std::span<const TokenId> tokens,
-                        std::span<const std::uint8_t> answers) {
+void DocumentShuffler::add(Index document, Index piece, std::span<const TokenId> tokens,
+                           std::span<const std::uint8_t> answers) {
   DDL_CHECK(answers.empty() || answers.size() == tokens.size(), "{} answers", answers.size());
   const auto index = static_cast<std::uint64_t>(document);
   const Piece header{Random(seed_, "document order").bits(index),
@@ -105,7 +105,7 @@ void DocumentSpool::add(Index document, Index piece, std::span<const TokenId> to
   has_answers_ = has_answers_ || !answers.empty();
 }
 
-void DocumentSpool::for_each(FunctionRef<void(const SpooledDocument&)> visit) {
+void DocumentShuffler::for_each(FunctionRef<void(const ShuffledDocument&)> visit) {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (!buckets_[bucket]) continue;
     buckets_[bucket]->flush();
@@ -118,11 +118,11 @@ void DocumentSpool::for_each(FunctionRef<void(const SpooledDocument&)> visit) {
       for (std::size_t begin = 0, end = 0; begin < pieces.size(); begin = end) {
         while (end < pieces.size() && pieces[end].index == pieces[begin].index)
           touched += payload_bytes(pieces[end++], token_bytes_);
-        visit(SpooledDocument(file, std::span(pieces).subspan(begin, end - begin), token_bytes_));
+        visit(ShuffledDocument(file, std::span(pieces).subspan(begin, end - begin), token_bytes_));
         if (touched > kReleaseBytes) file.release(), touched = 0;
       }
     }
-    remove_all(path);  // so that shards and spool together take little more than one of them
+    remove_all(path);  // so that the shards and these files never take much more space than one of them
   }
 }
 

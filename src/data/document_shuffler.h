@@ -17,7 +17,7 @@
 namespace ddl {
 
 // A document as it was added, in one or more pieces.
-class SpooledDocument {
+class ShuffledDocument {
  public:
   struct Piece {
     std::uint64_t key, index;
@@ -25,7 +25,7 @@ class SpooledDocument {
     std::uint64_t tokens;
     std::uint64_t offset;  // of the tokens in the file
   };
-  SpooledDocument(const MappedFile& file, std::span<const Piece> pieces, int token_bytes)
+  ShuffledDocument(const MappedFile& file, std::span<const Piece> pieces, int token_bytes)
       : file_(file), pieces_(pieces), token_bytes_(token_bytes) {}
 
   Index tokens() const;
@@ -39,13 +39,13 @@ class SpooledDocument {
   mutable std::uint64_t touched_bytes_ = 0;  // of the mapped file, since its pages were given back
 };
 
-class DocumentSpool {
+class DocumentShuffler {
  public:
   // Works in `folder`, which it creates and, in the end, removes.
-  DocumentSpool(std::string folder, int token_bytes, std::uint64_t seed);
-  ~DocumentSpool();
-  DocumentSpool(const DocumentSpool&) = delete;
-  DocumentSpool& operator=(const DocumentSpool&) = delete;
+  DocumentShuffler(std::string folder, int token_bytes, std::uint64_t seed);
+  ~DocumentShuffler();
+  DocumentShuffler(const DocumentShuffler&) = delete;
+  DocumentShuffler& operator=(const DocumentShuffler&) = delete;
 
   // `answers` is empty or has a byte for each token.
   void add(Index document, Index piece, std::span<const TokenId> tokens,
@@ -54,7 +54,7 @@ class DocumentSpool {
   bool has_answers() const { return has_answers_; }
 
   // Once, after the last add.
-  void for_each(FunctionRef<void(const SpooledDocument&)> visit);
+  void for_each(FunctionRef<void(const ShuffledDocument&)> visit);
 
  private:
   static constexpr int kBucketBits = 8;
