@@ -1,6 +1,6 @@
 # cmake -DSRC=<src folder> -P check_layers.cmake     (see layers.cmake and docs/tour.md)
 cmake_minimum_required(VERSION 3.25)
-set(LAYERS core=0 io=1 ref=1 data=2 kernels=2 model=3 train=4 infer=4 eval=5 audit=5 study=6 bench=6 cli=7)
+set(LAYERS core=0 io=1 ref=1 data=2 kernels=2 model=3 train=4 infer=4 eval=5 bench=6 cli=7)
 
 foreach(entry IN LISTS LAYERS)
   string(REPLACE "=" ";" pair ${entry})
@@ -29,6 +29,9 @@ foreach(file IN LISTS files)
         string(APPEND errors
           "  ${relative} (layer ${layer_${folder}}) includes ${target}/ (layer ${layer_${target}})\n")
       endif()
+    endif()
+    if(line MATCHES "include[ \t]*\"kernels/" AND NOT folder MATCHES "^(kernels|model|bench)$")
+      string(APPEND errors "  ${relative}: kernels/ is for the engines in model/, and for bench/\n")
     endif()
     foreach(rule IN ITEMS "dnnl=kernels,bench" "hwy/=kernels" "omp\\.h=core" "toml\\+\\+=core" "CLI/=cli"
             "pcre2=data" "zstd\\.h=io" "zlib\\.h=io" "openssl/=io" "arrow/=data" "parquet/=data")

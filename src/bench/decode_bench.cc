@@ -1,7 +1,5 @@
 #include "bench/decode_bench.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -13,10 +11,13 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/machine.h"
 #include "core/profiler.h"
 #include "core/record.h"
 #include "core/rng.h"
-#include "infer/decoder.h"
+#include "model/engine.h"
+#include "model/plan.h"
+#include "model/residual/registry.h"
 
 namespace ddl {
 namespace {
@@ -29,16 +30,16 @@ constexpr Index kSteps = 12;  // timed one by one; the best counts
 struct Subject {
   ModelConfig config;
   ModelPlan plan;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Weights> weights;
   std::unique_ptr<Decoder> prompts, steps;
   double prefill_s = 1e30, read_gbps = 0;
   std::map<Index, double> step_s;  // by batch
 
   Subject(const ModelConfig& c, Index prompt, Index slots, const Exec& ex) : config(c) {
-    plan = plan_model(config, {1, prompt}, Model::Mode::kInfer);
-    model = make_model(config, {1, 1}, Model::Mode::kInfer, 1, ex);
-    prompts = make_decoder(*model, {.slots = 1, .chunk = prompt, .context = prompt}, ex);
-    steps = make_decoder(*model, {.slots = slots, .chunk = kPast, .context = kPast + kSteps}, ex);
+    plan = plan_model(config, {1, prompt});
+    weights = std::make_unique<Weights>(config, 1, ex);
+    prompts = make_decoder(*weights, {.slots = 1, .chunk = prompt, .context = prompt}, ex);
+    steps = make_decoder(*weights, {.slots = slots, .chunk = kPast, .context = kPast + kSteps}, ex);
   }
 
   void measure(const std::vector<Index>& batches, const std::vector<std::int32_t>& prompt, const Exec& ex) {
@@ -62,13 +63,13 @@ struct Subject {
         best = std::min(best, now() - start);
       }
     }
-    for (int i = 0; i < 3; ++i) read_gbps = std::max(read_gbps, ddl::read_gbps(weights(), ex));
+    for (int i = 0; i < 3; ++i) read_gbps = std::max(read_gbps, ddl::read_gbps(weight_bytes(), ex));
   }
 
   // The memory that a step reads: the same bytes in the same pages.
-  std::span<const std::byte> weights() const {
-    if (!config.uses_bf16()) return std::as_bytes(model->params());
-    return std::as_bytes(std::span(model->bf16_copy(), model->params().size()));
+  std::span<const std::byte> weight_bytes() const {
+    if (!weights->copy()) return std::as_bytes(weights->values());
+    return std::as_bytes(std::span(weights->copy(), weights->values().size()));
   }
 
   // What a step must read: every weight once, each sequence's keys, values and history.
@@ -106,7 +107,7 @@ class DecodeBench {
     print_limits(limits_, ex_, options_.json);
     if (!options_.json) print_head();
     for (const auto& subject : subjects_) {
-      if (subject->config.residual == "baseline" && !wanted_baseline_) continue;
+      if (subject->config.residual() == "baseline" && !wanted_baseline_) continue;
       report(*subject, *subjects_.front());
       if (options_.profile) profile(*subject);
     }
@@ -118,8 +119,8 @@ class DecodeBench {
     ModelConfig config = preset(options_.preset);
     config.precision = options_.precision;
     std::vector<std::string> names = options_.residuals;
-    if (names == std::vector<std::string>{"all"}) names = residual_names();
-    for (const std::string& name : names) find_residual(name);
+    if (names == std::vector<std::string>{"all"}) names = rule_names();
+    for (const std::string& name : names) find_rule(name);
     const Index slots = *std::max_element(options_.batches.begin(), options_.batches.end());
     const Index prompt = std::min(options_.prompt, config.context);
     if (prompt < kPast + kSteps)
@@ -134,20 +135,19 @@ class DecodeBench {
     if (!options_.json)
       fmt::print(stderr, "Measuring {} models side by side, {} rounds ...\n", names.size(), options_.rounds);
     for (const std::string& name : names) {
-      config.residual = name;
+      config.use_residual(name);
       subjects_.push_back(std::make_unique<Subject>(config, prompt, slots, ex_));
     }
   }
 
   static void check_memory(const ModelConfig& config, Index models, Index prompt, Index slots) {
-    const ModelPlan plan = plan_model(config, {1, 1}, Model::Mode::kInfer);
+    const ModelPlan plan = plan_model(config, {1, 1});
     const Index cached = prompt + slots * (kPast + kSteps);
     const std::size_t bytes =
         static_cast<std::size_t>(models) *
         (plan.total_bytes + static_cast<std::size_t>(cached * plan.cache_bytes_per_token));
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    const auto machine = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
-    if (pages > 0 && bytes > machine / 10 * 9)
+    const std::size_t machine = machine_memory_bytes();
+    if (bytes > machine / 10 * 9)
       throw UserError("{} models side by side need {}, the machine has {}; name fewer (--residual)", models,
                       format_bytes(bytes), format_bytes(machine));
   }
@@ -173,16 +173,16 @@ class DecodeBench {
     const double gflops = in_bf16_peak() ? limits_.bf16_gflops : limits_.f32_gflops;
     const double floor_share = s.prompt_flops(prompt) / (gflops * 1e9) / s.prefill_s;
     const double bandwidth = limits_.read_gbps * 1e9;
-    const auto& paper = find_residual(s.config.residual).paper;
+    const auto& paper = find_rule(s.config.residual()).paper;
     Json record = make_record("decode");
     record["preset"] = options_.preset;
-    record["residual"] = s.config.residual;
+    record["residual"] = s.config.residual();
     record["precision"] = s.config.uses_bf16() ? "bf16" : "f32";
     record["prompt_tokens"] = prompt;
     record["prefill_tokens_per_s"] = static_cast<double>(prompt) / s.prefill_s;
     record["prefill_share_of_gemm_floor"] = floor_share;
     record["prefill_ratio"] = baseline.prefill_s / s.prefill_s;
-    std::string line = fmt::format("{:<12} {:>8.0f} {:>6.0f}% {:>6.3f}", s.config.residual,
+    std::string line = fmt::format("{:<12} {:>8.0f} {:>6.0f}% {:>6.3f}", s.config.residual(),
                                    static_cast<double>(prompt) / s.prefill_s, 100 * floor_share,
                                    baseline.prefill_s / s.prefill_s);
     record["read_gbps"] = s.read_gbps;  // of this model's own weights

@@ -16,7 +16,8 @@
 #include "data/tokenizer.h"
 #include "eval/run.h"
 #include "eval/scorer.h"
-#include "infer/decoder.h"
+#include "model/engine.h"
+#include "model/residual/registry.h"
 
 namespace ddl {
 namespace {
@@ -77,7 +78,7 @@ class EvalBench {
   void run() {
     ModelConfig config = preset(options_.preset);
     config.precision = options_.precision;
-    for (const std::string& name : options_.residuals) find_residual(name);
+    for (const std::string& name : options_.residuals) find_rule(name);
     if (options_.rounds < 1 || options_.questions < options_.rounds)
       throw UserError("--questions: expected at least as many as rounds, {}; found {}", options_.rounds,
                       options_.questions);
@@ -94,21 +95,21 @@ class EvalBench {
           options_.rounds, prompt_.size(), "", "distinct", "", "scoring", "prompt", "share", "residual",
           "tokens", "logits", "tok/s", "tok/s", "");
     for (const std::string& name : options_.residuals) {
-      config.residual = name;
+      config.use_residual(name);
       measure(config);
     }
   }
 
  private:
   void measure(const ModelConfig& config) {
-    const auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 1, ex_);
-    const auto decoder = make_decoder(*model, {.slots = 1, .chunk = std::ssize(prompt_)}, ex_);
+    const Weights weights(config, 1, ex_);
+    const auto decoder = make_decoder(weights, {.slots = 1, .chunk = std::ssize(prompt_)}, ex_);
     ScorerOptions scorer_options;
     if (options_.batch_tokens > 0) scorer_options.batch_tokens = options_.batch_tokens;
     Profiler profiler;
     Exec ex = ex_;
     if (options_.profile) ex.profiler = &profiler;
-    Scorer scorer(*model, scorer_options, ex);
+    Scorer scorer(weights, scorer_options, ex);
     const auto prefill_s = [&] {
       decoder->reset(0);
       const Decoder::Append whole{0, prompt_};
@@ -134,7 +135,7 @@ class EvalBench {
     const Scorer::Cost& cost = scorer.cost();
     Json record = make_record("eval_speed");
     record["preset"] = options_.preset;
-    record["residual"] = config.residual;
+    record["residual"] = config.residual();
     record["precision"] = config.uses_bf16() ? "bf16" : "f32";
     record["task"] = options_.task.empty() ? Json(nullptr) : Json(options_.task);
     record["shots"] = options_.shots;
@@ -147,7 +148,7 @@ class EvalBench {
     if (options_.json)
       std::puts(to_line(record).c_str());
     else
-      fmt::print("{:<12} {:>8} {:>8} {:>8.0f} | {:>8.0f} | {:>5.0f}%\n", config.residual, cost.tokens,
+      fmt::print("{:<12} {:>8} {:>8} {:>8.0f} | {:>8.0f} | {:>5.0f}%\n", config.residual(), cost.tokens,
                  cost.logits, record["tokens_per_s"].get<double>(),
                  record["prompt_tokens_per_s"].get<double>(), 100 * median(shares));
     for (const auto& [name, entry] : profiler.entries())

@@ -20,12 +20,13 @@
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
-#include "kernels/residual.h"
+#include "kernels/residual_pass.h"
 #include "kernels/rope_qknorm.h"
 #include "kernels/short_conv.h"
 #include "kernels/softmax_xent.h"
 #include "kernels/swiglu.h"
 #include "kernels/two_layer_gate.h"
+#include "model/residual/delta_coefficients.h"
 
 namespace ddl {
 namespace {
@@ -279,26 +280,37 @@ class KernelsBench {
     const auto gate_w = random_floats(C, 0.1f), gate_b = random_floats(1),
                value_w = random_floats(D * C, 0.1f);
     const auto value_b = random_floats(D), dcontext = random_floats(N * C);
-    std::vector<float> beta(N, 1.0f), v(N * D, 0.1f), r(N * D), kscale(N), rstd(N), context(N * C);
-    std::vector<float> next_beta(N), next_v(N * D), dX = random_floats(N * D * C), dh(N * C), dbeta(N),
-                                                    dv(N * D);
+    const DeltaCoefficients delta(DeltaCoefficients::Erase::kYes);
+    const Index R = 1 + D;  // steering numbers: a gate and a target per channel
+    std::vector<float> steer(N * R, 0.5f), next_steer(N * R), dsteer(N * R), saved(N * delta.saved_per_token(D));
+    std::vector<float> rstd(N), context(N * C), dX = random_floats(N * D * C), dh(N * C);
     std::vector<float> dmix(D * C), dnorm(C), dgate_w(C), dgate_b(1), dvalue_w(D * C), dvalue_b(D);
-    std::vector<float> scratch(residual_bwd_scratch(D, C, D));
-    const BranchWeights branches{.gate_w_C = gate_w.data(),
-                                 .gate_b = gate_b.data(),
-                                 .value_w_DC = value_w.data(),
-                                 .value_b_D = value_b.data(),
-                                 .channels = D};
-    const WriteFwd<float> write{.rule = WriteRule::kDelta,
+    std::vector<float> scratch(residual_bwd_scratch(D, C, R));
+    const Branch branches[] = {{.rows = 1,
+                                .activation = Activation::kSigmoid,
+                                .scale = 2,
+                                .w_RC = gate_w.data(),
+                                .b_R = gate_b.data(),
+                                .dw_RC = dgate_w.data(),
+                                .db_R = dgate_b.data()},
+                               {.first = 1,
+                                .rows = D,
+                                .input = BranchInput::kUnnormed,
+                                .activation = Activation::kSigmoid,
+                                .scale = 4,
+                                .w_RC = value_w.data(),
+                                .b_R = value_b.data(),
+                                .dw_RC = dvalue_w.data(),
+                                .db_R = dvalue_b.data()}};
+    const WriteFwd<float> write{.coefficients = &delta,
                                 .h_NC = h.data(),
-                                .beta_N = beta.data(),
-                                .v_ND = v.data(),
-                                .readout_ND = r.data(),
-                                .kscale_N = kscale.data()};
+                                .steer_NR = steer.data(),
+                                .steer_stride = R,
+                                .saved_NQ = saved.data()};
     const ReadFwd<float> compress{
         .mix_DC = mix.data(), .norm_C = norm.data(), .context_NC = context.data(), .rstd_N = rstd.data()};
     ReadFwd<float> read = compress;
-    read.branches = branches, read.beta_N = next_beta.data(), read.v_ND = next_v.data();
+    read.branches = branches, read.steer_NR = next_steer.data(), read.steer_stride = R;
     const auto forward = [&](const WriteFwd<float>* w, const ReadFwd<float>* f) {
       residual_fwd<float>(X.data(), w, f, N, D, C, ex_);
     };
@@ -306,31 +318,23 @@ class KernelsBench {
     stream(s, "channel compress + norm forward", state_bytes + 2 * row, [&] { forward(nullptr, &compress); });
     stream(s, "fused write-read-norm-branch fwd", 2 * state_bytes + 3 * row, [&] { forward(&write, &read); });
 
-    ReadBwd<float> read_bwd{.mix_DC = mix.data(),
-                            .norm_C = norm.data(),
-                            .rstd_N = rstd.data(),
-                            .dcontext_NC = dcontext.data(),
-                            .branches = branches,
-                            .beta_N = next_beta.data(),
-                            .v_ND = next_v.data(),
-                            .dbeta_N = dbeta.data(),
-                            .dv_ND = dv.data(),
-                            .dmix_DC = dmix.data(),
-                            .dnorm_C = dnorm.data(),
-                            .dgate_w_C = dgate_w.data(),
-                            .dgate_b = dgate_b.data(),
-                            .dvalue_w_DC = dvalue_w.data(),
-                            .dvalue_b_D = dvalue_b.data()};
-    std::vector<float> dbeta_out(N), dv_out(N * D);
-    const WriteBwd<float> write_bwd{.rule = WriteRule::kDelta,
+    const ReadBwd<float> read_bwd{.mix_DC = mix.data(),
+                                  .norm_C = norm.data(),
+                                  .rstd_N = rstd.data(),
+                                  .dcontext_NC = dcontext.data(),
+                                  .branches = branches,
+                                  .steer_NR = next_steer.data(),
+                                  .dsteer_NR = next_steer.data(),
+                                  .steer_stride = R,
+                                  .dmix_DC = dmix.data(),
+                                  .dnorm_C = dnorm.data()};
+    const WriteBwd<float> write_bwd{.coefficients = &delta,
                                     .h_NC = h.data(),
-                                    .beta_N = beta.data(),
-                                    .v_ND = v.data(),
-                                    .readout_ND = r.data(),
-                                    .kscale_N = kscale.data(),
+                                    .steer_NR = steer.data(),
+                                    .steer_stride = R,
+                                    .saved_NQ = saved.data(),
                                     .dh_NC = dh.data(),
-                                    .dbeta_N = dbeta_out.data(),
-                                    .dv_ND = dv_out.data()};
+                                    .dsteer_NR = dsteer.data()};
     const auto backward = [&](const ReadBwd<float>* f, const WriteBwd<float>* w) {
       residual_bwd<float>(X.data(), dX.data(), f, w, scratch.data(), N, D, C, ex_);
     };
@@ -348,9 +352,9 @@ class KernelsBench {
                dbeta = random_floats(N);
     std::vector<float> beta(N), dhidden(N * G), dw2(G), db2(1), scratch(two_layer_gate_scratch(G));
     stream(s, "two-layer gate forward", row,
-           [&] { two_layer_gate_fwd(beta.data(), hidden.data(), w2.data(), b2.data(), N, G, ex_); });
+           [&] { two_layer_gate_fwd(beta.data(), 1, 2, hidden.data(), w2.data(), b2.data(), N, G, ex_); });
     stream(s, "two-layer gate backward", 3 * row, [&] {
-      two_layer_gate_bwd<float>(dhidden.data(), dw2.data(), db2.data(), dbeta.data(), beta.data(),
+      two_layer_gate_bwd<float>(dhidden.data(), dw2.data(), db2.data(), dbeta.data(), beta.data(), 1, 2,
                                 hidden.data(), w2.data(), scratch.data(), N, G, ex_);
     });
   }

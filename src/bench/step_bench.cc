@@ -15,9 +15,9 @@
 #include "core/record.h"
 #include "core/rng.h"
 #include "kernels/isa.h"
-#include "model/gemm_floor.h"
-#include "model/model.h"
-#include "model/optimizer/optimizer.h"
+#include "model/engine.h"
+#include "model/plan.h"
+#include "model/residual/registry.h"
 
 namespace ddl {
 namespace {
@@ -27,9 +27,7 @@ class Stepper {
  public:
   Stepper(const ModelConfig& config, BatchShape shape, const Exec& ex)
       : ex_(ex),
-        model_(make_model(config, shape, Model::Mode::kTrain, 1, ex)),
-        arena_(optimizer_arena(config, model_->table())),
-        optimizer_(make_optimizer(model_->table(), config.hidden_lr_factor(), {}, arena_)),
+        model_(make_trainable(config, shape, {}, 1, ex)),
         token_(static_cast<std::size_t>(shape.N())),
         target_(token_.size()) {
     ex_.profiler = &profiler_;
@@ -45,26 +43,19 @@ class Stepper {
     profiler_.clear();
     const auto start = std::chrono::steady_clock::now();
     model_->loss_and_grad({token_.data(), target_.data()}, 1, ex_);
-    optimizer_->step(model_->params(), model_->grads(), model_->bf16_copy(), kLearningRate, ex_);
+    model_->update(kLearningRate, ex_);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  std::size_t bytes() const { return model_->arena().used_bytes() + arena_.used_bytes(); }
+  double floor() const { return model_->measure_floor(ex_); }
+  std::size_t bytes() const { return total_bytes(model_->memory()); }
   const std::map<std::string, Profiler::Entry>& profile() const { return profiler_.entries(); }
 
  private:
   static constexpr double kLearningRate = 1e-3;
-  static Arena optimizer_arena(const ModelConfig& config, const ParamTable& table) {
-    Arena measure = Arena::measuring();
-    make_optimizer(table, config.hidden_lr_factor(), {}, measure);
-    return Arena::owning(measure.used_bytes());
-  }
-
   Profiler profiler_;
   Exec ex_;
-  std::unique_ptr<Model> model_;
-  Arena arena_;  // of the optimizer
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<TrainableModel> model_;
   std::vector<std::int32_t> token_, target_;
 };
 
@@ -86,8 +77,8 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
   if (options.context > 0) config.context = options.context;
   const BatchShape shape{options.batch, config.context};
   const std::vector<std::string> names = options.residual == "all"
-                                             ? residual_names()
-                                             : std::vector<std::string>{find_residual(options.residual).name};
+                                             ? rule_names()
+                                             : std::vector<std::string>{find_rule(options.residual).name};
 
   if (!options.json)
     fmt::print(
@@ -96,16 +87,16 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
         current_isa(), ex.threads, config.precision_text(), options.preset, shape.B, shape.T, "residual",
         "tokens/s", "median", "floor", "share", "speed (paper)", "memory", "memory (paper)");
   // The baseline runs in turns with each interface, so that both sides of a ratio are measured together.
-  config.residual = "baseline";
+  config.use_residual("baseline");
   Stepper baseline(config, shape, ex);
   for (const std::string& name : names) {
-    config.residual = name;
+    config.use_residual(name);
     std::unique_ptr<Stepper> own;
     if (name != "baseline") own = std::make_unique<Stepper>(config, shape, ex);
     Stepper& stepper = own ? *own : baseline;
     std::vector<double> seconds, floors, ratios;
     for (Index i = 0; i < options.steps; ++i) {
-      floors.push_back(measure_step_floor(config, shape, 1, ex));
+      floors.push_back(stepper.floor());
       const bool first = i % 2 == 0;  // which of the two comes first alternates
       double base = own && first ? baseline.step() : 0;
       seconds.push_back(stepper.step());
@@ -117,12 +108,12 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
     const double floor = N / *std::min_element(floors.begin(), floors.end());
     const double ratio = median(ratios);
     const double memory_ratio = static_cast<double>(stepper.bytes()) / static_cast<double>(baseline.bytes());
-    const auto& paper = find_residual(name).paper;
+    const auto& paper = find_rule(name).paper;
     if (options.json) {
-      const ModelPlan plan = plan_model(config, shape, Model::Mode::kTrain);
+      const ModelPlan plan = plan_model(config, shape);
       Json j = make_record("bench_step");
       j["preset"] = options.preset, j["residual"] = name,
-      j["precision"] = config.uses_bf16() ? "bf16" : "f32";
+      j["precision"] = config.numbers();
       j["batch"] = shape.B, j["context"] = shape.T, j["threads"] = ex.threads, j["isa"] = current_isa();
       j["tokens_per_s"] = speed, j["median_tokens_per_s"] = N / median(seconds),
       j["floor_tokens_per_s"] = floor;

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/options.h"
-#include "kernels/isa.h"
+#include "model/instruction_set.h"
 
 namespace ddl {
 

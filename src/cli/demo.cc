@@ -1,5 +1,5 @@
 // ./ddl demo
-#include "study/demo.h"
+#include "cli/demo_runs.h"
 
 #include <memory>
 

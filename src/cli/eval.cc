@@ -16,13 +16,15 @@
 #include "eval/run.h"
 #include "eval/scorer.h"
 #include "infer/load.h"
+#include "model/engine.h"
 #include "io/file.h"
 
 namespace ddl {
 namespace {
 
 struct EvalCommand {
-  std::string run, precision, tokenizer;
+  std::string run;
+  LoadOptions load;
   std::vector<std::string> tasks, task_files, texts;
   EvalRequest request;
   ScorerOptions scorer_options;
@@ -42,10 +44,9 @@ struct EvalCommand {
     const Exec ex = default_exec();
     const bool needs_tokenizer =
         !request.tasks.empty() || !std::all_of(texts.begin(), texts.end(), holds_token_shards);
-    const LoadedModel loaded =
-        load_model(run, precision, ex, tokenizer,
-                   needs_tokenizer ? MissingTokenizer::kRefuse : MissingTokenizer::kAccept);
-    Scorer scorer(*loaded.model, scorer_options, ex);
+    if (!needs_tokenizer) load.missing_tokenizer = LoadOptions::kAccept;
+    const LoadedModel loaded = load_model(run, load, ex);
+    Scorer scorer(loaded.weights, scorer_options, ex);
     request.context = scorer.config().context;
     if (!json) request.progress = stderr;
     if (!request.tasks.empty()) evaluate_tasks(loaded, scorer, ex);
@@ -63,9 +64,9 @@ struct EvalCommand {
   }
 
   void evaluate_tasks(const LoadedModel& loaded, Scorer& scorer, const Exec& ex) {
-    const std::string numbers = loaded.model->config().uses_bf16() ? "bf16" : "f32";
+    const std::string numbers = loaded.weights.config().numbers();
     request.model_hash =
-        hash_model_folder(loaded.folder, numbers, tokenizer.empty() ? nullptr : loaded.tokenizer.get());
+        hash_model_folder(loaded.folder, numbers, load.tokenizer.empty() ? nullptr : loaded.tokenizer.get());
     const auto score = [&](std::span<const ScoreRequest> requests, Scorer::Scored scored) {
       scorer.score(requests, scored);
     };
@@ -78,9 +79,9 @@ struct EvalCommand {
       std::puts(to_line(record).c_str());
       return;
     }
-    fmt::print("{} ({}, {})\n{}", loaded.folder, loaded.model->config().residual, numbers,
+    fmt::print("{} ({}, {})\n{}", loaded.folder, loaded.weights.config().residual(), numbers,
                report_table(report));
-    if (paper) fmt::print("{}", paper_table(report, loaded.model->config().residual));
+    if (paper) fmt::print("{}", paper_table(report, loaded.weights.config().residual()));
     const Scorer::Cost& cost = scorer.cost();
     if (cost.seconds > 0)
       fmt::print(stderr, "{} requests, {} tokens after sharing, {:.1f} s, {:.0f} tokens/s\n", cost.requests,
@@ -119,7 +120,8 @@ void add_eval_command(Command app) {
   eval.add_option("--skip-bad", c->corpus.skip_bad, "Bad rows of a text to leave out before it is an error")
       .non_negative()
       .show_default();
-  eval.add_option("--tokenizer", c->tokenizer, "A tokenizer, where the model's folder has none");
+  eval.add_option("--engine", c->load.engine, "native, or the slow reference").one_of(engine_names());
+  eval.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
   eval.add_option("--shots", c->request.shots, "Examples before each question").show_default();
   eval.add_option("--limit", c->request.limit, "Only the first documents of each task or text; 0: all")
       .show_default();
@@ -129,7 +131,7 @@ void add_eval_command(Command app) {
   eval.add_option("--samples", c->request.samples,
                   "A file with a line for every document; an interrupted evaluation goes on from it");
   eval.add_flag("--paper", c->paper, "The paper's results beside ours");
-  eval.add_option("--precision", c->precision, "auto, f32 or bf16 (default: as trained)")
+  eval.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
   eval.add_flag("--json", c->json,
                 "A JSON record a line: of the tasks, with lm-evaluation-harness's keys, and of each text");

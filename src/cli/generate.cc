@@ -22,12 +22,14 @@
 #include "infer/load.h"
 #include "infer/text_stream.h"
 #include "io/file.h"
+#include "model/engine.h"
 
 namespace ddl {
 namespace {
 
 struct GenerateCommand {
-  std::string run, prompt, prompt_file, input, precision, tokenizer_path;
+  std::string run, prompt, prompt_file, input;
+  LoadOptions load;
   bool has_prompt = false;
   Index num = 1;
   bool json = false;
@@ -36,8 +38,8 @@ struct GenerateCommand {
   void execute() {
     check();
     const Exec ex = default_exec();
-    const LoadedModel loaded = load_model(run, precision, ex, tokenizer_path);
-    const auto decoder = make_decoder(*loaded.model, {.slots = std::min<Index>(num, kSideBySide)}, ex);
+    const LoadedModel loaded = load_model(run, load, ex);
+    const auto decoder = make_decoder(loaded.weights, {.slots = std::min<Index>(num, kSideBySide)}, ex);
     const auto once = [&](const std::string& text) { answer(*decoder, *loaded.tokenizer, text, ex); };
     if (!prompt_file.empty())
       once(read_file(prompt_file));
@@ -68,7 +70,7 @@ struct GenerateCommand {
   template <class Once>
   void converse(const LoadedModel& loaded, const Once& once) {
     fmt::print(stderr, "{}: {}, {}. A line is a prompt; an empty line or Ctrl-D ends.\n", loaded.folder,
-               loaded.model->config().residual, loaded.tokenizer->name());
+               loaded.weights.config().residual(), loaded.tokenizer->name());
     for (std::string line;;) {
       fmt::print(stderr, "> ");
       if (!std::getline(std::cin, line)) {
@@ -154,9 +156,10 @@ void add_generate_command(Command app) {
   generate.add_option("--stop", c->options.stop, "End before this string (may be repeated)").one_value_each();
   generate.add_option("--num", c->num, "How many texts").show_default();
   generate.add_flag("--slide", c->options.slide, "Go on past the context with its last half");
-  generate.add_option("--precision", c->precision, "auto, f32 or bf16 (default: as trained)")
+  generate.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
-  generate.add_option("--tokenizer", c->tokenizer_path, "A tokenizer, where the model's folder has none");
+  generate.add_option("--engine", c->load.engine, "native, or the slow reference").one_of(engine_names());
+  generate.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
   generate.add_flag("--json", c->json, "One JSON record per text");
   generate.on_run([c, prompt] {
     c->has_prompt = prompt.given();

@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/describe_model.h"
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/index.h"
 #include "core/json.h"
 #include "core/options.h"
 #include "core/record.h"
-#include "model/model.h"
-#include "study/describe.h"
+#include "model/plan.h"
+#include "model/residual/registry.h"
 
 namespace ddl {
 namespace {
@@ -36,12 +37,14 @@ void describe_path(const InfoOptions& options) {
 
 void describe_plan(const InfoOptions& options) {
   ModelConfig config = preset(options.preset);
+  if (!options.residual.empty()) config.use_residual(options.residual);
+  for (const std::string& assignment : options.set)
+    if (const auto rule = Options::peek_assignment(assignment, "model.residual")) config.use_residual(*rule);
   Options keys;
   config.describe(keys);
-  if (!options.residual.empty()) config.residual = find_residual(options.residual).name;
   for (const std::string& assignment : options.set) keys.set(assignment);
   const BatchShape shape{options.batch, config.context};
-  const ModelPlan plan = plan_model(config, shape, Model::Mode::kTrain);
+  const ModelPlan plan = plan_model(config, shape);
 
   const std::map<std::string, Index> parts = parameters_by_part(plan.table);
   const Index total = plan.table.parameter_count();
@@ -64,7 +67,7 @@ void describe_plan(const InfoOptions& options) {
     std::puts(to_line(j).c_str());
     return;
   }
-  const ResidualEntry& rule = find_residual(config.residual);
+  const RuleEntry& rule = find_rule(config.residual());
   fmt::print("{}: {}\n{} layers, width {}, heads {} x {}, MLP {}, vocabulary {}, context {}, {}\n\n",
              rule.name, rule.summary, config.layers, config.width, config.heads, config.head_size(),
              config.mlp_width(), config.vocab, config.context, config.precision_text());

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "core/exec.h"
+#include "model/engine.h"
 #include "train/config.h"
 #include "train/run.h"
 
@@ -12,6 +13,7 @@ namespace ddl {
 void add_train_command(Command app) {
   struct Arguments {
     RunRequest request;
+    std::string engine;
     bool json = false, list = false;
   };
   auto args = std::make_shared<Arguments>();
@@ -25,10 +27,13 @@ void add_train_command(Command app) {
                    "Start from this model's weights: a run, a checkpoint, or a folder (see `ddl import`)");
   train.add_flag("--resume", args->request.resume, "Go on from the run's newest checkpoint");
   train.add_option("--preset", args->request.preset, "Sizes: tiny, mini, small or medium");
+  train.add_option("--engine", args->engine, "What computes: native, or the slow reference")
+      .one_of(engine_names());
   train.add_flag("--json", args->json, "Print every record as a line of JSON");
   train.add_flag("--options", args->list,
                  "List every option with its value here (0: from the data), and end");
   train.on_run([args] {
+    if (!args->engine.empty()) args->request.sets.push_back("model.engine=" + args->engine);
     if (args->list) {
       const RunRequest& r = args->request;
       std::fputs(load_run_config({r.preset, "", r.config_file, r.sets}).options().help().c_str(), stdout);

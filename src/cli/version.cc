@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/record.h"
-#include "kernels/isa.h"
+#include "model/instruction_set.h"
 
 namespace ddl {
 

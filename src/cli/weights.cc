@@ -5,7 +5,7 @@
 
 #include "cli/commands.h"
 #include "core/exec.h"
-#include "infer/exchange.h"
+#include "infer/model_folder.h"
 
 namespace ddl {
 namespace {
@@ -27,8 +27,8 @@ void add_export_command(Command app) {
   command.add_option("--out", c->out, "The new folder").required();
   command.on_run([c] {
     const Layout layout = c->layout == "own" ? Layout::kOwn : Layout::kReference;
-    const Exchanged done = export_model(c->from, layout, c->out, default_exec());
-    fmt::print("{} -> {}: {} in the {} layout, {} parameters\n", done.from, done.to, done.config.residual,
+    const WrittenModel done = export_model(c->from, layout, c->out, default_exec());
+    fmt::print("{} -> {}: {} in the {} layout, {} parameters\n", done.from, done.to, done.config.residual(),
                c->layout, done.parameters);
   });
 }
@@ -41,9 +41,9 @@ void add_import_command(Command app) {
   command.add_option("--tokenizer", c->tokenizer, "The tokenizer, where the folder has none");
   command.add_option("--out", c->out, "The new folder").required();
   command.on_run([c] {
-    const Exchanged done = import_model(c->from, c->tokenizer, c->out, default_exec());
+    const WrittenModel done = import_model(c->from, c->tokenizer, c->out, default_exec());
     fmt::print("{} -> {}: {}, {} layers of width {}, {} parameters\n", done.from, done.to,
-               done.config.residual, done.config.layers, done.config.width, done.parameters);
+               done.config.residual(), done.config.layers, done.config.width, done.parameters);
     if (!done.has_tokenizer)
       fmt::print(stderr, "ddl: {} has no tokenizer.json; to generate text, name one (--tokenizer)\n",
                  done.from);

@@ -269,6 +269,15 @@ void Options::set(std::string_view assignment) {
   load_text(fmt::format("{} = {}", key, bare_string ? toml_string(value) : value), where);
 }
 
+std::vector<OptionChange> option_changes(const Options& before, const Options& after) {
+  std::vector<OptionChange> changes;
+  for (const Options::Option& was : before.list())
+    for (const Options::Option& is : after.list())
+      if (is.key() == was.key() && is.value() != was.value())
+        changes.push_back({was.key(), was.value(), is.value()});
+  return changes;
+}
+
 Json Options::to_json() const {
   Json root = Json::object();
   for (const Option& option : options_) {

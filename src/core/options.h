@@ -96,6 +96,13 @@ class Options {
   std::vector<std::pair<std::string, std::string>> refused_;  // key, why
 };
 
+// Options of both lists whose values differ, in the order of the first. An option that only one of them has
+// belongs to a choice in which they differ, and that choice is listed.
+struct OptionChange {
+  std::string key, before, after;  // values as TOML text
+};
+std::vector<OptionChange> option_changes(const Options& before, const Options& after);
+
 // The candidate with the smallest edit distance to `word` ("" where there is none).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 

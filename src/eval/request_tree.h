@@ -8,7 +8,7 @@
 
 #include "core/index.h"
 #include "eval/request.h"
-#include "infer/tree_forward.h"
+#include "model/tree_scorer.h"
 
 namespace ddl {
 

@@ -7,15 +7,16 @@
 #include "core/exec.h"
 #include "core/index.h"
 #include "eval/request_tree.h"
+#include "model/engine.h"
 
 namespace ddl {
 
-Scorer::Scorer(Model& model, ScorerOptions options, const Exec& ex)
-    : ex_(ex), forward_(make_tree_forward(model, {.batch_tokens = options.batch_tokens}, ex)) {}
+Scorer::Scorer(const Weights& weights, ScorerOptions options, const Exec& ex)
+    : ex_(ex), tree_(make_tree_scorer(weights, {.batch_tokens = options.batch_tokens}, ex)) {}
 
 void Scorer::score(std::span<const ScoreRequest> requests, Scored scored) {
   const double start = now();
-  const RequestTree tree(requests, config().context, forward_->shape().depths);
+  const RequestTree tree(requests, config().context, tree_->shape().depths);
   // The last tokens do not go through the model, which checks all others.
   for (const ScoreRequest& r : requests)
     if (const std::int32_t last = r.continuation.empty() ? 0 : r.continuation.back();
@@ -24,7 +25,7 @@ void Scorer::score(std::span<const ScoreRequest> requests, Scored scored) {
   std::vector<Score> scores(requests.size(), Score{0, true});
   for (Index r = 0; r < std::ssize(requests); ++r)
     if (requests[r].continuation.empty()) scored(r, scores[r]);
-  forward_->run(
+  tree_->run(
       tree.runs(),
       [&](Index run, Index token, const NextToken& next) {
         ++cost_.logits;

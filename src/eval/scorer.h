@@ -14,7 +14,8 @@
 #include "core/function_ref.h"
 #include "core/index.h"
 #include "eval/request.h"
-#include "infer/tree_forward.h"
+#include "model/tree_scorer.h"
+#include "model/weights.h"
 
 namespace ddl {
 
@@ -27,11 +28,11 @@ class Scorer {
   using Scored = FunctionRef<void(Index request, const Score& score)>;
   using Done = FunctionRef<void(Index requests)>;
 
-  // The model must outlive the scorer and stay as it is. Throws UserError on impossible sizes.
-  Scorer(Model& model, ScorerOptions options, const Exec& ex);
+  // The weights must outlive the scorer and stay as they are. Throws UserError on impossible sizes.
+  Scorer(const Weights& weights, ScorerOptions options, const Exec& ex);
 
-  const ModelConfig& config() const { return forward_->config(); }
-  const Arena& arena() const { return forward_->arena(); }
+  const ModelConfig& config() const { return tree_->config(); }
+  const Arena& arena() const { return tree_->arena(); }
 
   // Hands out each request's score as soon as it is known, in an order of its own. Requests longer than the
   // model's context lose tokens on the left: of context and continuation the last `context` + 1 tokens count.
@@ -52,7 +53,7 @@ class Scorer {
 
  private:
   Exec ex_;
-  std::unique_ptr<TreeForward> forward_;
+  std::unique_ptr<TreeScorer> tree_;
   Cost cost_;
 };
 

@@ -7,7 +7,7 @@
 
 #include "core/exec.h"
 #include "data/tokenizer.h"
-#include "infer/decoder.h"
+#include "model/decoder.h"
 #include "infer/sampler.h"
 
 namespace ddl {

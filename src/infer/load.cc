@@ -1,26 +1,32 @@
 #include "infer/load.h"
 
 #include <filesystem>
+#include <utility>
+
+#include "core/error.h"
 
 namespace ddl {
 
-LoadedModel load_model(const std::string& path, const std::string& precision, const Exec& ex,
-                       const std::string& tokenizer, MissingTokenizer missing) {
+std::unique_ptr<Tokenizer> load_model_tokenizer(const StoredModel& stored, const std::string& path) {
+  const std::string& folder = stored.folder();
+  if (path.empty() && !std::filesystem::exists(folder + "/tokenizer.json")) return nullptr;
+  auto tokenizer = load_tokenizer(path.empty() ? folder : path);
+  if (tokenizer->vocab_size() > stored.config().vocab)
+    throw UserError("{}: the tokenizer ({}) has {} tokens, the model {}: not this model's", folder,
+                    tokenizer->name(), tokenizer->vocab_size(), stored.config().vocab);
+  return tokenizer;
+}
+
+LoadedModel load_model(const std::string& path, const LoadOptions& options, const Exec& ex) {
   const StoredModel stored(path);
   ModelConfig config = stored.config();
-  if (!precision.empty()) config.precision = precision;
-  LoadedModel loaded;
-  loaded.folder = stored.folder();
-  const bool has_own = std::filesystem::exists(loaded.folder + "/tokenizer.json");
-  if (!tokenizer.empty() || has_own)
-    loaded.tokenizer = load_tokenizer(tokenizer.empty() ? loaded.folder : tokenizer);
-  else if (missing == MissingTokenizer::kRefuse)
-    throw UserError("{}: there is no tokenizer.json; name a tokenizer (--tokenizer)", loaded.folder);
-  if (loaded.tokenizer && loaded.tokenizer->vocab_size() > config.vocab)
-    throw UserError("{}: the tokenizer ({}) has {} tokens, the model {}: not this model's", loaded.folder,
-                    loaded.tokenizer->name(), loaded.tokenizer->vocab_size(), config.vocab);
-  loaded.model = make_model(config, {1, 1}, Model::Mode::kInfer, 0, ex);
-  stored.load(*loaded.model, ex);
+  if (!options.precision.empty()) config.precision = options.precision;
+  if (!options.engine.empty()) config.engine = options.engine;
+  auto tokenizer = load_model_tokenizer(stored, options.tokenizer);
+  if (!tokenizer && options.missing_tokenizer == LoadOptions::kRefuse)
+    throw UserError("{}: there is no tokenizer.json; name a tokenizer (--tokenizer)", stored.folder());
+  LoadedModel loaded{stored.folder(), Weights(config), std::move(tokenizer)};
+  stored.load(loaded.weights, ex);
   return loaded;
 }
 

@@ -5,20 +5,29 @@
 #include <memory>
 #include <string>
 
+#include "core/exec.h"
 #include "data/tokenizer.h"
 #include "model/stored_model.h"
+#include "model/weights.h"
 
 namespace ddl {
 
+struct LoadOptions {
+  std::string precision = "";  // "" keeps the stored choice, and so does the engine's
+  std::string engine = "";
+  std::string tokenizer = "";  // "" takes the folder's
+  enum { kRefuse, kAccept } missing_tokenizer = kRefuse;  // accepted: LoadedModel has none
+};
+
 struct LoadedModel {
   std::string folder;
-  std::unique_ptr<Model> model;  // for inference, one token: a decoder borrows its weights
-  std::unique_ptr<Tokenizer> tokenizer;
+  Weights weights;
+  std::unique_ptr<Tokenizer> tokenizer;  // may be null
 };
-enum class MissingTokenizer { kRefuse, kAccept };  // accepted: `tokenizer` is null
-// precision: "" keeps the stored choice. tokenizer: "" takes the folder's.
-LoadedModel load_model(const std::string& path, const std::string& precision, const Exec& ex,
-                       const std::string& tokenizer = "",
-                       MissingTokenizer missing = MissingTokenizer::kRefuse);
+LoadedModel load_model(const std::string& path, const LoadOptions& options, const Exec& ex);
+
+// The tokenizer at `path`, or where that is empty the folder's; null where there is none. Throws UserError where
+// it has more tokens than the model.
+std::unique_ptr<Tokenizer> load_model_tokenizer(const StoredModel& stored, const std::string& path);
 
 }  // namespace ddl

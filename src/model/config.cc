@@ -87,10 +87,16 @@ Recompute ModelConfig::recomputes() const {
 }
 
 bool ModelConfig::uses_bf16() const {
+  if (engine == "reference") return false;
   return precision == "bf16" || (precision == "auto" && has_fast_bf16());
 }
 
+std::string ModelConfig::numbers() const {
+  return engine == "reference" ? "f64" : uses_bf16() ? "bf16" : "f32";
+}
+
 std::string ModelConfig::precision_text() const {
+  if (engine == "reference") return "f64 (reference engine)";
   if (has_fast_bf16()) return uses_bf16() ? "bf16" : "f32";
   return uses_bf16()           ? "bf16 (slow: this CPU has no instructions for it)"
          : precision == "auto" ? "f32 (this CPU has no bf16 instructions)"

@@ -63,6 +63,7 @@ struct ModelConfig {
   double hidden_lr_factor() const;  // mup: what hidden matrices' learning rates are multiplied by
   Recompute recomputes() const;
   bool uses_bf16() const;              // "auto" resolved for this machine
+  std::string numbers() const;         // what GEMMs multiply: "f32", "bf16", or "f64" (reference)
   std::string precision_text() const;  // "f32" or "bf16", and what the machine has to do with it
 
  private:

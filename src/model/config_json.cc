@@ -30,6 +30,13 @@ Json model_config_json(const ModelConfig& config) {
   json["tie_word_embeddings"] = true;
   json["torch_dtype"] = "float32";
   json["ddl"] = options.to_json()["model"];
+  json["ddl"].erase("engine");  // what computes is no part of what the model is
+  return json;
+}
+
+Json generation_config_json(const ModelConfig& config, std::optional<Index> end_of_text) {
+  Json json{{"max_length", config.context}};
+  if (end_of_text) json["bos_token_id"] = *end_of_text, json["eos_token_id"] = *end_of_text;
   return json;
 }
 

@@ -2,6 +2,7 @@
 // and, under "ddl", every option of ModelConfig, from which it is read back.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,8 @@
 namespace ddl {
 
 Json model_config_json(const ModelConfig& config);
+// generation_config.json, with the token that ends a document where it is known.
+Json generation_config_json(const ModelConfig& config, std::optional<Index> end_of_text);
 
 // Throws UserError naming the source where the text is no JSON, lacks "ddl", holds an unknown or impossible
 // option, or contradicts itself.

@@ -65,10 +65,7 @@ std::string stored_optimizer(const Json& trainer_json) {
 FixedFiles fixed_files(const ModelConfig& model, const Dataset& data) {
   FixedFiles files;
   files["config.json"] = to_text(model_config_json(model));
-  Json generation{{"max_length", model.context}};
-  if (data.end_of_text())
-    generation["bos_token_id"] = *data.end_of_text(), generation["eos_token_id"] = *data.end_of_text();
-  files["generation_config.json"] = to_text(generation);
+  files["generation_config.json"] = to_text(generation_config_json(model, data.end_of_text()));
   if (!data.tokenizer_path().empty()) {
     files["tokenizer.json"] = read_file(data.tokenizer_path());
     const std::string config = parent_folder(data.tokenizer_path()) + "/tokenizer_config.json";
@@ -84,7 +81,7 @@ CheckpointSaver::CheckpointSaver(std::string parent, Trainer& trainer, FixedFile
       identity_(std::move(identity)) {
   make_folders(parent_);
   if (trainer.config().train.background)
-    snapshot_ = take_snapshot(trainer.model().table(), trainer.optimizer(), trainer.arena());
+    snapshot_.emplace(trainer.model().weights().table(), trainer.model().optimizer());
 }
 
 CheckpointSaver::~CheckpointSaver() {
@@ -92,11 +89,12 @@ CheckpointSaver::~CheckpointSaver() {
 }
 
 std::size_t CheckpointSaver::expected_bytes() const {
-  const Index floats = trainer_.model().table().floats() + trainer_.optimizer().state_floats();
+  TrainableModel& model = trainer_.model();
+  const Index floats = model.weights().table().floats() + model.optimizer().state_floats();
   return static_cast<std::size_t>(floats) * sizeof(float) + (1u << 20);
 }
 
-void CheckpointSaver::save(Prune prune) {
+void CheckpointSaver::save(Prune prune, const Exec& ex) {
   wait();
   struct statvfs disk {};
   if (::statvfs(parent_.c_str(), &disk) == 0 && disk.f_bavail * disk.f_frsize < expected_bytes())
@@ -107,13 +105,14 @@ void CheckpointSaver::save(Prune prune) {
   const RunConfig& config = trainer_.config();
   Json json{{"format", "ddl-trainer"}, {"version", 1}};
   json["progress"] = progress.json();
-  json["updates"] = trainer_.optimizer().updates();
+  json["updates"] = trainer_.model().optimizer().updates();
   json["seed"] = config.train.seed;
   json["loader"] = trainer_.loader().state(progress.step * config.train.accumulate);
   json["identity"] = identity_;
   json["config"] = config.to_json();
 
-  const CheckpointArrays in_use = arrays_in_use(trainer_.model().params(), trainer_.optimizer());
+  trainer_.model().download(ex);
+  const CheckpointArrays in_use = arrays_in_use(trainer_.model());
   report_.reset();
   done_ = false;
   if (!config.train.background) {
@@ -122,11 +121,11 @@ void CheckpointSaver::save(Prune prune) {
     done_ = true;
     return;
   }
-  copy_arrays(in_use, snapshot_, trainer_.model().table());
+  copy_arrays(in_use, snapshot_->arrays(), trainer_.model().weights().table());
   report_ = SaveReport{progress.step, "", now() - start, 0, 0};
   thread_ = std::thread([this, text = to_text(json), step = progress.step, prune] {
     try {
-      write(snapshot_, text, step, prune);
+      write(snapshot_->arrays(), text, step, prune);
     } catch (...) {
       error_ = std::current_exception();
     }
@@ -137,7 +136,7 @@ void CheckpointSaver::save(Prune prune) {
 void CheckpointSaver::write(const CheckpointArrays& arrays, const std::string& trainer_json, Index step,
                             Prune prune) {
   const double start = now();
-  const ParamTable& table = trainer_.model().table();
+  const ParamTable& table = trainer_.model().weights().table();
   CheckpointWriter writer(parent_, step);
   write_tensors(writer, "model.safetensors", stored_tensors(table, arrays.params));
   write_tensors(writer, "optimizer.safetensors", stored_tensors(table, arrays.state));
@@ -172,7 +171,7 @@ Json read_trainer_json(const std::string& folder) {
 }
 
 void load_checkpoint(const std::string& folder, Trainer& trainer) {
-  const ParamTable& table = trainer.model().table();
+  const ParamTable& table = trainer.model().weights().table();
   const Json json = read_trainer_json(folder);
   try {
     const Progress progress = Progress::parse(json.at("progress"));
@@ -185,7 +184,7 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
       throw UserError(
           "{}: a checkpoint of train.optimizer = {}, expected {}; its state means nothing to another", folder,
           stored, chosen);
-    const CheckpointArrays arrays = arrays_in_use(trainer.model().params(), trainer.optimizer());
+    const CheckpointArrays arrays = arrays_in_use(trainer.model());
     read_tensors(folder + "/model.safetensors", stored_tensors(table, arrays.params), "this model");
     read_tensors(folder + "/optimizer.safetensors", stored_tensors(table, arrays.state),
                  fmt::format("train.optimizer = {} for this model", chosen));

@@ -48,11 +48,12 @@ class CheckpointSaver {
   // Waits for an earlier save, copies, and returns while the copy is written (or writes at once, without
   // checkpoint.background). Old checkpoints go only after the new one is complete. Throws UserError, also
   // for an earlier save that failed in the background.
-  void save(Prune prune);
+  void save(Prune prune, const Exec& ex);
   // Waits for the save under way; throws what stopped it.
   void wait();
   // The report of a save that has finished since the last call. Does not wait.
   std::optional<SaveReport> finished();
+  std::size_t copy_bytes() const { return snapshot_ ? snapshot_->bytes() : 0; }  // of what background saving takes
 
  private:
   void write(const CheckpointArrays& arrays, const std::string& trainer_json, Index step, Prune prune);
@@ -62,7 +63,7 @@ class CheckpointSaver {
   Trainer& trainer_;
   const FixedFiles files_;
   const Json identity_;
-  CheckpointArrays snapshot_;  // empty where nothing is written in the background
+  std::optional<Snapshot> snapshot_;  // empty where nothing is written in the background
   std::thread thread_;
   std::exception_ptr error_;  // written by the thread, read after joining it
   std::optional<SaveReport> report_;

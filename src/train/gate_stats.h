@@ -1,9 +1,10 @@
-// What the gates of a delta model did to a batch, as numbers small enough to keep for every interval.
+// What the gates of a model did to a batch, as numbers small enough to keep for every interval. Works for any
+// rule that reports a series "gate"; "target" and "readout" add the discrepancy between them.
 #pragma once
 
 #include "core/exec.h"
 #include "core/record.h"
-#include "model/model.h"
+#include "model/trainable.h"
 
 namespace ddl {
 
@@ -12,6 +13,6 @@ namespace ddl {
 // and, for rules that erase, "discrepancy_before": mean |v - r| over tokens and channels, and
 // "discrepancy_after": mean |1 - beta| |v - r|, what the write leaves of it.
 // Null where the model has no gates. Speaks of the last micro-batch.
-Json gate_statistics(const Model& model, const Exec& ex);
+Json gate_statistics(const TrainableModel& model, const Exec& ex);
 
 }  // namespace ddl

@@ -11,7 +11,9 @@ namespace {
 
 // Changing one of these would make it another run. Precision and recomputation change bits, or nothing.
 bool is_fixed(const std::string& key) {
-  if (key.starts_with("model.")) return key != "model.precision" && key != "model.recompute";
+  if (key.starts_with("model."))
+    return key != "model.engine" && key != "model.precision" && key != "model.recompute" &&
+           key != "model.store_state";
   static const std::vector<std::string> kFixed = {"preset",        "train.batch", "train.accumulate",
                                                   "train.context", "train.seed",  "train.optimizer",
                                                   "data.order"};
@@ -54,19 +56,13 @@ void check_identity(const Json& began_with, const Json& now, const std::string& 
 
 std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConfig& after) {
   RunConfig a = before, b = after;
-  const Options options_a = a.options(), options_b = b.options();
   std::vector<OptionChange> changes;
   std::string refused;
-  for (const Options::Option& was : options_a.list()) {
-    const auto found = std::find_if(options_b.list().begin(), options_b.list().end(),
-                                    [&](const Options::Option& other) { return other.key() == was.key(); });
-    // One that is not there belonged to a choice that was changed, which is refused by itself.
-    if (found == options_b.list().end() || found->value() == was.value()) continue;
-    const Options::Option& is = *found;
-    if (is_fixed(was.key()))
-      refused += fmt::format("\n  {}: {} in the run, {} asked for", was.key(), was.value(), is.value());
+  for (const OptionChange& change : option_changes(a.options(), b.options())) {
+    if (is_fixed(change.key))
+      refused += fmt::format("\n  {}: {} in the run, {} asked for", change.key, change.before, change.after);
     else
-      changes.push_back({was.key(), was.value(), is.value()});
+      changes.push_back(change);
   }
   if (!refused.empty())
     throw UserError(

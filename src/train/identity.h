@@ -16,9 +16,6 @@ Json run_identity(const Dataset& data);
 // Throws UserError showing the difference where data or tokenizer are not those the run began with.
 void check_identity(const Json& began_with, const Json& now, const std::string& run);
 
-struct OptionChange {
-  std::string key, before, after;
-};
 // Options that differ. Throws UserError listing those among them that fix the model, the
 // optimizer or the order of the data.
 std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConfig& after);

@@ -11,7 +11,8 @@
 #include "data/progress_line.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
-#include "kernels/isa.h"
+#include "model/instruction_set.h"
+#include "model/plan.h"
 #include "model/stored_model.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
@@ -67,8 +68,8 @@ void check_same_tokens(const StoredModel& start, const Dataset& data) {
 // The weights fit one architecture. Free is what says how far to look, how to compute, or where weights
 // start.
 void check_same_model(const StoredModel& start, ModelConfig asked) {
-  static const std::set<std::string> kFree = {"model.context",       "model.precision",
-                                              "model.recompute",     "model.beta_init",
+  static const std::set<std::string> kFree = {"model.context",       "model.engine",      "model.precision",
+                                              "model.recompute",     "model.store_state", "model.beta_init",
                                               "model.embedding_std", "model.hidden_std_factor"};
   ModelConfig stored = start.config();
   stored.mlp = stored.mlp_width(), asked.mlp = asked.mlp_width();
@@ -76,10 +77,9 @@ void check_same_model(const StoredModel& start, ModelConfig asked) {
   stored.describe(is);
   asked.describe(wanted);
   std::string refused;
-  for (std::size_t i = 0; i < is.list().size(); ++i)
-    if (const auto& a = is.list()[i], &b = wanted.list()[i];
-        a.value() != b.value() && !kFree.contains(a.key()))
-      refused += fmt::format("\n  {}: {} in the model, {} asked for", a.key(), a.value(), b.value());
+  for (const OptionChange& change : option_changes(is, wanted))
+    if (!kFree.contains(change.key))
+      refused += fmt::format("\n  {}: {} in the model, {} asked for", change.key, change.before, change.after);
   if (!refused.empty())
     throw UserError("--from {}: a model cannot change its shape:{}\nLeave these out.", start.folder(),
                     refused);
@@ -201,11 +201,13 @@ void Run::open() {
     set_aside_ = set_aside_checkpoints(folder_->checkpoints(), checkpoint_->step + 1, "rejected");
   }
   if (start_) {
-    start_->load(trainer_->model(), ex_);
-    trainer_->optimizer().start_average(trainer_->model().params(), ex_);
+    TrainableModel& model = trainer_->model();
+    start_->load(model.weights(), ex_);
+    model.optimizer().start_average(model.weights().values(), ex_);
+    model.upload(ex_);
     // Kept as step 0: a run that is killed before its first checkpoint must not begin again from random
     // weights.
-    saver_->save(CheckpointSaver::Prune::kNo);
+    saver_->save(CheckpointSaver::Prune::kNo, ex_);
     saver_->wait();
     saver_->finished();
     saved_step_ = 0;
@@ -235,9 +237,9 @@ void Run::message(const std::string& event, const std::string& text) {
 // The screen at the start, and the record of it.
 void Run::begin() {
   const ModelPlan plan =
-      plan_model(config_.model, {config_.train.batch, config_.context()}, Model::Mode::kTrain);
+      plan_model(config_.model, {config_.train.batch, config_.context()});
   const Index parameters = plan.table.parameter_count();
-  const std::size_t memory = trainer_->model().arena().used_bytes() + trainer_->arena().used_bytes();
+  const std::size_t memory = total_bytes(trainer_->model().memory()) + saver_->copy_bytes();
   const double flops = plan.forward.total() + plan.backward.total();
   const double floor = config_.train.floor ? trainer_->measure_floor() : 0;
 
@@ -251,7 +253,7 @@ void Run::begin() {
   record["memory_bytes"] = memory;
   record["threads"] = ex_.threads;
   record["isa"] = current_isa();
-  record["precision"] = config_.model.uses_bf16() ? "bf16" : "f32";
+  record["precision"] = config_.model.numbers();
   record["floor_s"] = floor;
   record["validation_windows"] = trainer_->validator().windows();
   Json changed = Json::array();
@@ -262,7 +264,7 @@ void Run::begin() {
 
   console_->note(config_screen(config_));
   console_->note(fmt::format(
-      "{}: {} parameters, {} memory, {:.1f} MFLOP a token, {} on {} thread{} ({})", config_.model.residual,
+      "{}: {} parameters, {} memory, {:.1f} MFLOP a token, {} on {} thread{} ({})", config_.model.residual(),
       format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6,
       config_.model.precision_text(), ex_.threads, ex_.threads == 1 ? "" : "s",
       floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s a step", current_isa(), floor) : current_isa()));
@@ -302,7 +304,7 @@ void Run::save() {
   if (saved_step_ == trainer_->progress().step) return;
   saver_->wait();
   poll_saver();
-  saver_->save(prune);
+  saver_->save(prune, ex_);
   saved_step_ = trainer_->progress().step;
   saved_at_ = now();
 }
@@ -322,7 +324,7 @@ void Run::stop_on_non_finite() {
   saver_->wait();
   poll_saver();
   const Progress& progress = trainer_->progress();
-  const Index updates = trainer_->optimizer().updates();
+  const Index updates = trainer_->model().optimizer().updates();
   std::optional<CheckpointEntry> before;
   Index first_ruined = progress.step;
   for (const CheckpointEntry& entry : list_checkpoints(folder_->checkpoints())) {

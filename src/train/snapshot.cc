@@ -4,8 +4,16 @@
 
 namespace ddl {
 
-CheckpointArrays arrays_in_use(std::span<float> params, const Optimizer& optimizer) {
-  return {params.data(), optimizer.state(), optimizer.average()};
+CheckpointArrays arrays_in_use(TrainableModel& model) {
+  const Optimizer& optimizer = model.optimizer();
+  return {model.weights().values().data(), optimizer.state(), optimizer.average()};
+}
+
+Snapshot::Snapshot(const ParamTable& table, const Optimizer& optimizer) {
+  Arena measured = Arena::measuring();
+  take_snapshot(table, optimizer, measured);
+  arena_ = Arena::owning(measured.used_bytes());
+  arrays_ = take_snapshot(table, optimizer, arena_);
 }
 
 CheckpointArrays take_snapshot(const ParamTable& table, const Optimizer& optimizer, Arena& arena) {

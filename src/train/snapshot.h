@@ -1,11 +1,10 @@
-// A copy in memory of all arrays of a checkpoint, from which a thread writes while training goes on.
+// A copy in memory of all arrays of a checkpoint, from which a thread writes while training continues.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "core/arena.h"
-#include "model/optimizer/optimizer.h"
+#include "model/trainable.h"
 
 namespace ddl {
 
@@ -17,10 +16,22 @@ struct CheckpointArrays {
 };
 
 // Those in use.
-CheckpointArrays arrays_in_use(std::span<float> params, const Optimizer& optimizer);
+CheckpointArrays arrays_in_use(TrainableModel& model);
 // The same kind of arrays, from `arena`.
 CheckpointArrays take_snapshot(const ParamTable& table, const Optimizer& optimizer, Arena& arena);
 // `from` into `to`, which has the same arrays.
 void copy_arrays(const CheckpointArrays& from, const CheckpointArrays& to, const ParamTable& table);
+
+// Such arrays with memory of their own.
+class Snapshot {
+ public:
+  Snapshot(const ParamTable& table, const Optimizer& optimizer);
+  const CheckpointArrays& arrays() const { return arrays_; }
+  std::size_t bytes() const { return arena_.used_bytes(); }
+
+ private:
+  Arena arena_ = Arena::measuring();
+  CheckpointArrays arrays_;
+};
 
 }  // namespace ddl

@@ -1,12 +1,13 @@
 #include "train/trainer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "core/clock.h"
-#include "model/gemm_floor.h"
+#include "core/error.h"
+#include "core/machine.h"
+#include "model/engine.h"
+#include "model/plan.h"
 #include "train/gate_stats.h"
 #include "train/schedule.h"
 #include "train/snapshot.h"
@@ -27,22 +28,19 @@ std::optional<Progress::Validated> parse_validated(const Json& json) {
 BatchShape shape_of(const RunConfig& config) { return {config.train.batch, config.context()}; }
 
 // Optimizer state, and where checkpoints are written in the background a copy of it and of the parameters.
-Arena make_arena(const RunConfig& config, const ModelPlan& plan) {
-  Arena measure = Arena::measuring();
+void check_memory(const RunConfig& config, const ModelPlan& plan) {
+  Arena measured = Arena::measuring();
   const auto optimizer =
-      make_optimizer(plan.table, config.model.hidden_lr_factor(), config.train.optimizer, measure);
-  if (config.train.background) take_snapshot(plan.table, *optimizer, measure);
-  const std::size_t bytes = measure.used_bytes();
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  const auto machine = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
-  if (pages > 0 && plan.total_bytes + bytes > machine)
+      make_optimizer(plan.table, config.model.hidden_lr_factor(), config.train.optimizer, measured);
+  if (config.train.background) take_snapshot(plan.table, *optimizer, measured);
+  const std::size_t bytes = measured.used_bytes();
+  if (plan.total_bytes + bytes > machine_memory_bytes())
     throw UserError(
         "training needs {} ({} for the model and its activations, {} for the optimizer and the checkpoints' "
         "copy), the machine has {}; a smaller train.batch, model.recompute=block or "
         "checkpoint.background=false needs less",
         format_bytes(plan.total_bytes + bytes), format_bytes(plan.total_bytes), format_bytes(bytes),
-        format_bytes(machine));
-  return Arena::owning(bytes);
+        format_bytes(machine_memory_bytes()));
 }
 
 }  // namespace
@@ -75,16 +73,12 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const Exec& ex)
       loader_(data.train(), data.end_of_text(),
               {config.train.batch, config.context(), static_cast<std::uint64_t>(config.train.seed),
                config.train.data_order}),
-      validator_(data, config.context(), config.train.eval_windows),
-      arena_(Arena::measuring()) {
-  const ModelPlan plan = plan_model(config.model, shape_of(config), Model::Mode::kTrain);
+      validator_(data, config.context(), config.train.eval_windows) {
+  const ModelPlan plan = plan_model(config.model, shape_of(config));
   flops_per_token_ = plan.forward.total() + plan.backward.total();
-  arena_ = make_arena(config, plan);
-  model_ = make_model(config.model, shape_of(config), Model::Mode::kTrain,
-                      static_cast<std::uint64_t>(config.train.seed), ex);
-  optimizer_ =
-      make_optimizer(model_->table(), config.model.hidden_lr_factor(), config.train.optimizer, arena_);
-  optimizer_->start_average(model_->params(), ex);
+  check_memory(config, plan);
+  model_ = make_trainable(config.model, shape_of(config), config.train.optimizer,
+                          static_cast<std::uint64_t>(config.train.seed), ex);
 }
 
 double Trainer::measure_floor() {
@@ -94,7 +88,7 @@ double Trainer::measure_floor() {
   const double start = now();
   // Once to warm up, then until there is enough to choose from.
   for (int round = 0; round < 2 || (round < kMaxRounds && now() - start < kEnoughSeconds); ++round) {
-    const double seconds = measure_step_floor(config_.model, shape_of(config_), 1, ex_);
+    const double seconds = model_->measure_floor(ex_);
     best = round < 2 ? seconds : std::min(best, seconds);
   }
   return floor_seconds_ = best * static_cast<double>(config_.train.accumulate);
@@ -114,9 +108,9 @@ Json Trainer::step() {
   const double before_update = now();
   Optimizer::Update update;
   if (std::isfinite(loss))
-    update = optimizer_->step(model_->params(), model_->grads(), model_->bf16_copy(), lr, ex_);
+    update = model_->update(lr, ex_);
   else
-    Optimizer::discard(model_->grads(), ex_), update.grad_norm = NAN;
+    model_->discard_gradients(ex_), update.grad_norm = NAN;
   computed += now() - before_update;
   compute_seconds_ += computed;
 
@@ -149,9 +143,10 @@ Json Trainer::validate() {
   if (!validator_.possible()) return nullptr;
   const double start = now();
   const auto swap_average = [&] {
-    if (!optimizer_->average()) return;
-    optimizer_->swap_average(model_->params(), ex_);
-    model_->params_changed(ex_);
+    if (!model_->optimizer().average()) return;
+    model_->download(ex_);
+    model_->optimizer().swap_average(model_->weights().values(), ex_);
+    model_->upload(ex_);
   };
   swap_average();
   const ValidationResult result = validator_.run(*model_, ex_);
@@ -186,8 +181,8 @@ Json Trainer::gates() const {
 
 void Trainer::restore(const Progress& progress, Index updates) {
   progress_ = progress;
-  optimizer_->set_updates(updates);
-  model_->params_changed(ex_);
+  model_->optimizer().set_updates(updates);
+  model_->upload(ex_);
 }
 
 }  // namespace ddl

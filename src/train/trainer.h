@@ -6,13 +6,11 @@
 #include <memory>
 #include <optional>
 
-#include "core/arena.h"
 #include "core/exec.h"
 #include "core/record.h"
 #include "data/dataset.h"
 #include "data/loader.h"
-#include "model/model.h"
-#include "model/optimizer/optimizer.h"
+#include "model/trainable.h"
 #include "train/config.h"
 #include "train/validation.h"
 
@@ -56,11 +54,9 @@ class Trainer {
 
   const RunConfig& config() const { return config_; }
   const Progress& progress() const { return progress_; }
-  Model& model() { return *model_; }
-  Optimizer& optimizer() { return *optimizer_; }
+  TrainableModel& model() { return *model_; }
   const Loader& loader() const { return loader_; }
   const Validator& validator() const { return validator_; }
-  Arena& arena() { return arena_; }  // optimizer state and the checkpoints' snapshot
   double compute_seconds() const { return compute_seconds_; }        // in forward, backward and update
   double validation_seconds() const { return validation_seconds_; }  // of this session
 
@@ -72,9 +68,7 @@ class Trainer {
   const Exec ex_;
   Loader loader_;
   Validator validator_;
-  std::unique_ptr<Model> model_;
-  Arena arena_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<TrainableModel> model_;
   Batch batch_;
   Progress progress_;
   double flops_per_token_ = 0, floor_seconds_ = 0;

@@ -42,7 +42,7 @@ Validator::Validator(const Dataset& data, Index context, Index windows) {
   if (data.val().tokens() > context) windows_.emplace(data.val(), data.end_of_text(), context, windows);
 }
 
-ValidationResult Validator::run(Model& model, const Exec& ex) {
+ValidationResult Validator::run(TrainableModel& model, const Exec& ex) {
   const BatchShape shape = model.shape();
   ValidationResult result;
   double sum = 0;

@@ -10,7 +10,7 @@
 #include "core/record.h"
 #include "data/dataset.h"
 #include "data/loader.h"
-#include "model/model.h"
+#include "model/trainable.h"
 
 namespace ddl {
 
@@ -30,7 +30,7 @@ class Validator {
 
   bool possible() const { return windows_.has_value(); }  // false: no validation split, or one too short
   Index windows() const { return windows_ ? windows_->count() : 0; }
-  ValidationResult run(Model& model, const Exec& ex);
+  ValidationResult run(TrainableModel& model, const Exec& ex);
 
  private:
   std::optional<FixedWindows> windows_;

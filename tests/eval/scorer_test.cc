@@ -85,7 +85,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& param) {
   return name;
 }
 class EveryRule : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Scorer, EveryRule, testing::ValuesIn(residual_names()), test_name);
+INSTANTIATE_TEST_SUITE_P(Scorer, EveryRule, testing::ValuesIn(rule_names()), test_name);
 
 // The sequence a request stands for, cut on the left as the harness cuts it.
 Tokens kept(const ScoreRequest& r, Index context) {

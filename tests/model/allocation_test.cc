@@ -33,7 +33,7 @@ void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::fre
 namespace ddl {
 namespace {
 
-const std::vector<std::string> kRules = residual_names();  // before other tests add theirs
+const std::vector<std::string> kRules = rule_names();  // before other tests add theirs
 
 TEST(Allocation, NoneAfterTheFirstStep) {
   for (const std::string& name : kRules)

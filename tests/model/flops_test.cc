@@ -15,7 +15,7 @@ ModelConfig counted(const std::string& residual) {
 }
 
 TEST(Flops, OfProductsFollowFromTheWeights) {
-  const ModelPlan plan = plan_model(counted("baseline"), {1, 3}, Model::Mode::kTrain);
+  const ModelPlan plan = plan_model(counted("baseline"), {1, 3});
   double weights = 0;
   for (const Param& p : plan.table.list())
     if (p.hidden_matrix) weights += static_cast<double>(p.count);
@@ -49,7 +49,7 @@ TEST(Flops, OfEveryRuleAreAsCountedByHand) {
         {"ddl-tc-noec", 3 * (320 + 32) + 2 * (144 + 80), 32 + 3 * (896 + 72) + 2 * (336 + 160)},
         {"ddl-tc", 256 + 3 * (320 + 32) + 2 * (144 + 80), 512 + 3 * (896 + 72) + 2 * (336 + 160)},
         {"wo-tc", 256 + 3 * (320 + 32) + 2 * (80 + 80), 512 + 3 * (896 + 72) + 2 * (208 + 160)}}) {
-    const ModelPlan plan = plan_model(counted(row.residual), {1, 3}, Model::Mode::kTrain);
+    const ModelPlan plan = plan_model(counted(row.residual), {1, 3});
     EXPECT_EQ(plan.forward.residual, row.forward) << row.residual;
     EXPECT_EQ(plan.backward.residual, row.backward) << row.residual;
   }
@@ -57,12 +57,12 @@ TEST(Flops, OfEveryRuleAreAsCountedByHand) {
 
 TEST(Flops, OfRecomputationStandApart) {
   ModelConfig m = counted("ddl-cc");
-  const double none = plan_model(m, {1, 3}, Model::Mode::kTrain).backward.total();
+  const double none = plan_model(m, {1, 3}).backward.total();
   const double gate_up = 2 * 2 * 7 * 8, qkv = 2 * 3 * 8 * 8;
   for (const auto& [recompute, again] :
        {std::pair{"none", 0.0}, {"mlp", gate_up}, {"block", gate_up + qkv + 64}}) {
     m.recompute = recompute;
-    const ModelPlan plan = plan_model(m, {1, 3}, Model::Mode::kTrain);
+    const ModelPlan plan = plan_model(m, {1, 3});
     EXPECT_EQ(plan.recomputed, again) << recompute;
     EXPECT_EQ(plan.backward.total(), none) << recompute;
   }

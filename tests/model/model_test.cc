@@ -49,7 +49,7 @@ void check(const Case& c) {
 }
 
 class EveryRule : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Model, EveryRule, testing::ValuesIn(residual_names()), [](const auto& param_info) {
+INSTANTIATE_TEST_SUITE_P(Model, EveryRule, testing::ValuesIn(rule_names()), [](const auto& param_info) {
   std::string name = param_info.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -171,7 +171,7 @@ TEST_P(EveryRule, Bf16IsWithinItsRounding) {
 
 TEST_P(EveryRule, PlanSaysWhatIsTaken) {
   const ModelConfig m = model_config({.residual = GetParam()});
-  const ModelPlan plan = plan_model(m, {2, 5}, Model::Mode::kTrain);
+  const ModelPlan plan = plan_model(m, {2, 5});
   const auto model = make_model(m, {2, 5}, Model::Mode::kTrain, 1, default_exec());
   EXPECT_EQ(plan.total_bytes, model->arena().used_bytes());
   EXPECT_EQ(plan.table.parameter_count(), model->table().parameter_count());
@@ -194,7 +194,7 @@ TEST(Presets, HaveThePapersSizes) {
   const auto millions = [](const char* name) {
     ModelConfig c = preset(name);
     c.residual = "baseline";
-    return static_cast<double>(plan_model(c, {1, 8}, Model::Mode::kInfer).table.parameter_count()) / 1e6;
+    return static_cast<double>(plan_model(c, {1, 8}).table.parameter_count()) / 1e6;
   };
   EXPECT_NEAR(millions("small"), 124, 1);
   EXPECT_NEAR(millions("medium"), 353, 1);

@@ -72,7 +72,7 @@ double worst_error(const Case& c, const std::string& implementation) {
 }
 
 class EveryRuleMutants : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Model, EveryRuleMutants, testing::ValuesIn(residual_names()),
+INSTANTIATE_TEST_SUITE_P(Model, EveryRuleMutants, testing::ValuesIn(rule_names()),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -52,7 +52,7 @@ inline void register_wrapped(const std::string& name, const std::string& inner,
                              std::function<std::unique_ptr<Residual<float>>(std::unique_ptr<Residual<float>>,
                                                                             const ModelConfig&, BatchShape)>
                                  wrap) {
-  ResidualEntry entry{.name = name, .summary = "for tests", .paper = {}, .make_f32 = {}, .make_bf16 = {}};
+  RuleEntry entry{.name = name, .summary = "for tests", .paper = {}, .make_f32 = {}, .make_bf16 = {}};
   entry.make_f32 = [inner, wrap](const ModelConfig& config, BatchShape shape) {
     ModelConfig inner_config = config;
     inner_config.residual = inner;

@@ -78,7 +78,7 @@ TEST(RunConfig, EveryConfigurationFileIsValid) {
     EXPECT_EQ(entry.path().stem().string(), c.preset + "-" + c.model.residual);
     EXPECT_TRUE(c.model.mup);
   }
-  EXPECT_EQ(paper, 2 * static_cast<Index>(residual_names().size()));
+  EXPECT_EQ(paper, 2 * static_cast<Index>(rule_names().size()));
   EXPECT_GT(files, paper);
 }
 

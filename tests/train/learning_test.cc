@@ -64,7 +64,7 @@ TEST(LearningWithMuon, ReachesTheStatedLoss) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryRule, Learning, testing::ValuesIn(residual_names()), test_name);
+INSTANTIATE_TEST_SUITE_P(EveryRule, Learning, testing::ValuesIn(rule_names()), test_name);
 
 }  // namespace
 }  // namespace ddl

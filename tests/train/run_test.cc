@@ -40,7 +40,7 @@ TEST(Run, LeavesACompleteFolder) {
   EXPECT_EQ(last["tokens"], 4 * 2 * 4 * 48);
   const ModelConfig config =
       parse_model_config(contents_of(out + "/checkpoints/step-00000004/config.json"), "c");
-  const ModelPlan plan = plan_model(config, {4, 48}, Model::Mode::kTrain);
+  const ModelPlan plan = plan_model(config, {4, 48});
   EXPECT_DOUBLE_EQ(last["flops"].get<double>(),
                    (plan.forward.total() + plan.backward.total()) * 4 * 2 * 4 * 48);
   for (const char* key : {"loss", "grad_norm", "lr", "elapsed_s", "tokens_per_s", "epoch"})

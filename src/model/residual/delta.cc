@@ -130,7 +130,7 @@ FusedSpec spec_of(const ModelConfig& config) {
 }
 
 // The released code has the paper's rules only, one compressor per block, and the sigmoid value.
-std::string why_not_in_reference(const ModelConfig& config) {
+std::string why_not_released(const ModelConfig& config) {
   const Wiring& wiring = wiring_of(config);
   if (wiring.update == Wiring::kAdd) return "";
   if (wiring.update == Wiring::kWriteOnly) return "a write-only rule";
@@ -144,9 +144,9 @@ std::string why_not_in_reference(const ModelConfig& config) {
 }
 
 template <class Num>
-class Oracle : public ref::PaperRule<Num> {
+class DeltaOracle : public ref::PaperRule<Num> {
  public:
-  explicit Oracle(const ModelConfig& config)
+  explicit DeltaOracle(const ModelConfig& config)
       : ref::PaperRule<Num>(config.width, config.layers, choices(config)) {}
 
  private:
@@ -186,8 +186,8 @@ std::vector<RuleEntry> delta_rules() {
                                      : OptionSetPtr(DeltaOptions(wiring.expand, wiring.read));
     RuleEntry entry = fused_rule(wiring.name, wiring.summary, options, spec_of);
     entry.paper = wiring.paper;
-    entry.not_in_reference = why_not_in_reference;
-    entries.push_back(with_oracle<Oracle>(std::move(entry)));
+    entry.not_in_reference = why_not_released;
+    entries.push_back(with_oracle<DeltaOracle>(std::move(entry)));
   }
   return entries;
 }

@@ -30,8 +30,8 @@ struct RuleEntry {
   std::optional<PaperCost> paper = {};
   // The rule's own options at their defaults, under keys "model.*". Only this rule's files look into them.
   OptionSetPtr options = OptionSetPtr(NoOptions());
-  MakeRule<float> make_f32;
-  MakeRule<bf16> make_bf16;
+  MakeRule<float> make_f32 = {};
+  MakeRule<bf16> make_bf16 = {};
   // The rule as scalar code on any number type (src/ref): what it is held to, and what the reference engine runs.
   MakeOracle<double> oracle = {};
   MakeOracle<ref::Complex> complex_oracle = {};
@@ -49,8 +49,19 @@ const RuleEntry& find_rule(const std::string& name);  // throws UserError, namin
 
 template <class T>
 std::unique_ptr<ResidualRule<T>> make_rule(const ModelConfig& config);
+template <>
+std::unique_ptr<ResidualRule<float>> make_rule(const ModelConfig& config);
+template <>
+std::unique_ptr<ResidualRule<bf16>> make_rule(const ModelConfig& config);
+
 template <class Num>
 std::unique_ptr<ref::Rule<Num>> make_oracle(const ModelConfig& config);  // throws UserError where there is none
+template <>
+std::unique_ptr<ref::Rule<double>> make_oracle(const ModelConfig& config);
+template <>
+std::unique_ptr<ref::Rule<ref::Complex>> make_oracle(const ModelConfig& config);
+template <>
+std::unique_ptr<ref::Rule<ref::Var>> make_oracle(const ModelConfig& config);
 
 // Fills in the three oracles from one template of a rule, constructible from a ModelConfig.
 template <template <class> class Oracle>

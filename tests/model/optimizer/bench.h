@@ -35,7 +35,7 @@ struct OptimizerBench {
     optimizer->start_average(params, Exec{});
   }
   OptimizerBench(const ModelConfig& model, const OptimizerConfig& config)
-      : OptimizerBench(plan_model(model, {1, 4}, Model::Mode::kTrain).table, model.hidden_lr_factor(),
+      : OptimizerBench(plan_model(model, {1, 4}).table, model.hidden_lr_factor(),
                        config) {}
 
   void fill_grads(double scale, std::uint64_t seed = 7) {

@@ -1,4 +1,4 @@
-#include "study/describe.h"
+#include "cli/describe_model.h"
 
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ TEST_F(Describe, ARun) {
   EXPECT_EQ(d["config"]["residual"], "ddl-cc");
   const ModelConfig config =
       parse_model_config(contents_of(folder_ / "run/checkpoints/step-00000004/config.json"), "c");
-  EXPECT_EQ(d["parameters"], plan_model(config, {1, 48}, Model::Mode::kInfer).table.parameter_count());
+  EXPECT_EQ(d["parameters"], plan_model(config, {1, 48}).table.parameter_count());
   Index parts = 0;
   for (const auto& [name, count] : d["parameters_by_part"].items()) parts += count.get<Index>();
   EXPECT_EQ(d["parameters"], parts);

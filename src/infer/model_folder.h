@@ -10,7 +10,7 @@
 
 namespace ddl {
 
-struct Exchanged {
+struct WrittenModel {
   std::string from, to;  // folders
   ModelConfig config;
   Index parameters = 0;
@@ -22,10 +22,10 @@ enum class Layout { kOwn, kReference };
 // `path` is a run, a checkpoint or a model's folder; `out` must be new or empty, and appears whole or not at
 // all (data/partial_folder.h). Throws UserError, with the reason, where the released code cannot express the
 // model; then nothing is written.
-Exchanged export_model(const std::string& path, Layout layout, const std::string& out, const Exec& ex);
+WrittenModel export_model(const std::string& path, Layout layout, const std::string& out, const Exec& ex);
 
 // A folder in the released layout as one in this project's. tokenizer: "" takes the folder's, if it has one.
-Exchanged import_model(const std::string& folder, const std::string& tokenizer, const std::string& out,
-                       const Exec& ex);
+WrittenModel import_model(const std::string& folder, const std::string& tokenizer, const std::string& out,
+                          const Exec& ex);
 
 }  // namespace ddl

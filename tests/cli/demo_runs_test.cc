@@ -1,5 +1,5 @@
 // The demonstration: a short one to its end, and one that is interrupted.
-#include "study/demo.h"
+#include "cli/demo_runs.h"
 
 #include <gtest/gtest.h>
 

@@ -50,10 +50,10 @@ const TensorToWrite& find(const ReferenceModel& r, const std::string& name) {
 }
 
 TEST(ReferenceLayout, ThereAndBackGivesTheSameBits) {
-  for (const std::string& rule : residual_names())
+  for (const std::string& rule : rule_names())
     for (const char* gate : {"linear", "two-layer"})
       for (Index channels : {1, 2, 3, 4}) {
-        if (!find_residual(rule).not_in_reference.empty()) continue;
+        if (!find_rule(rule).not_in_reference.empty()) continue;
         const ModelConfig config = exportable(rule, gate, channels);
         const auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 1, Exec{});
         scramble(*model);

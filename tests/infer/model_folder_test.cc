@@ -55,14 +55,14 @@ std::vector<float> logits(const std::string& folder) {
 }
 
 TEST(Exchange, ExportThenImportGivesTheSameLogitsForEveryRule) {
-  for (const std::string& rule : residual_names()) {
+  for (const std::string& rule : rule_names()) {
     const TestFolder folder;
     write_model(folder / "model", config_for(rule));
     const std::vector<float> before = logits(folder / "model");
     ASSERT_EQ(before.size(), static_cast<std::size_t>(13 * kExchangeVocab));
     EXPECT_EQ(export_model(folder / "model", Layout::kOwn, folder / "own", Exec{}).config.residual, rule);
     EXPECT_EQ(logits(folder / "own"), before) << rule;
-    if (!find_residual(rule).not_in_reference.empty()) {
+    if (!find_rule(rule).not_in_reference.empty()) {
       EXPECT_TRUE(contains(message_of<UserError>([&] {
                              export_model(folder / "model", Layout::kReference, folder / "out", Exec{});
                            }),

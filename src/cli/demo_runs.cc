@@ -1,4 +1,4 @@
-#include "study/demo.h"
+#include "cli/demo_runs.h"
 
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include "data/prepare.h"
 #include "infer/generate.h"
 #include "infer/load.h"
+#include "model/engine.h"
 #include "train/config.h"
 #include "train/run.h"
 #include "train/trainer.h"
@@ -122,8 +123,8 @@ void print_gates(const Json& record) {
 }
 
 void print_sample(const std::string& run, const Exec& ex) {
-  const LoadedModel loaded = load_model(run, "", ex);
-  const auto decoder = make_decoder(*loaded.model, {}, ex);
+  const LoadedModel loaded = load_model(run, {}, ex);
+  const auto decoder = make_decoder(loaded.weights, {}, ex);
   GenerateOptions options;
   options.max_new_tokens = 220;
   options.sampling.temperature = 0.7;

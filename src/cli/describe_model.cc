@@ -1,4 +1,4 @@
-#include "study/describe.h"
+#include "cli/describe_model.h"
 
 #include <cmath>
 #include <filesystem>
@@ -8,7 +8,9 @@
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
+#include "model/plan.h"
 #include "model/reference_layout.h"
+#include "model/residual/registry.h"
 #include "model/stored_model.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
@@ -84,12 +86,12 @@ class Description {
 
   void add_model(Json& j) {
     const ModelConfig& c = config_.model;
-    const ModelPlan plan = plan_model(c, {1, c.context}, Model::Mode::kTrain);
+    const ModelPlan plan = plan_model(c, {1, c.context});
     ModelConfig copy = c;
     Options options;
     copy.describe(options);
     j["config"] = options.to_json()["model"];
-    j["summary"] = find_residual(c.residual).summary;
+    j["summary"] = find_rule(c.residual()).summary;
     j["head_size"] = c.head_size();
     j["mlp_width"] = c.mlp_width();
     j["parameters"] = plan.table.parameter_count();
@@ -98,7 +100,7 @@ class Description {
     j["flops_per_token"] = {{"forward", plan.forward.total()}, {"backward", plan.backward.total()}};
     j["decode_cache_bytes_per_token"] = plan.cache_bytes_per_token;
     j["decode_cache_bytes_per_sequence"] = plan.cache_bytes_per_sequence;
-    not_in_reference_ = why_not_in_reference(c, plan.table);
+    not_in_reference_ = why_not_in_reference(c);
     const std::string tokenizer = stored_ ? stored_->folder() + "/tokenizer.json" : "";
     const bool has_tokenizer = !tokenizer.empty() && fs::exists(tokenizer);
     j["tokenizer"] = has_tokenizer ? Json(load_tokenizer(tokenizer)->name()) : Json(nullptr);

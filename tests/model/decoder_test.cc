@@ -54,7 +54,7 @@ std::span<const std::int32_t> part(const Sequence& s, Index begin, Index count) 
 }
 
 class EveryRule : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Decoder, EveryRule, testing::ValuesIn(residual_names()), [](const auto& param_info) {
+INSTANTIATE_TEST_SUITE_P(Decoder, EveryRule, testing::ValuesIn(rule_names()), [](const auto& param_info) {
   std::string name = param_info.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -175,7 +175,7 @@ TEST_P(EveryRule, Bf16IsWithinItsRounding) {
 // What the plan promises is what decoding keeps.
 TEST_P(EveryRule, CachesAreThosePlanned) {
   const ModelConfig m = model_config({.residual = GetParam()});
-  const ModelPlan plan = plan_model(m, {1, 1}, Model::Mode::kInfer);
+  const ModelPlan plan = plan_model(m, {1, 1});
   const auto model = make_model(m, {1, 1}, Model::Mode::kInfer, 1, Exec{});
   const auto decoder = make_decoder(*model, {.slots = 64}, Exec{});
   std::size_t history = 0, keys_values = 0;
