@@ -14,6 +14,7 @@ void add_all_commands(Command app) {
   add_import_command(app);
   add_info_command(app);
   add_bench_command(app);
+  add_version_command(app);
 }
 
 }  // namespace ddl

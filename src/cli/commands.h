@@ -15,6 +15,7 @@ void add_export_command(Command app);
 void add_import_command(Command app);
 void add_info_command(Command app);
 void add_bench_command(Command app);
+void add_version_command(Command app);
 void add_all_commands(Command app);
 
 }  // namespace ddl

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "cli/commands.h"
 
@@ -27,6 +28,8 @@ int main(int argc, char** argv) {
   // A file that may not grow further (ulimit -f) is then an error of the write, which says which file it is.
   std::signal(SIGXFSZ, SIG_IGN);
   spin_briefly(argv);
+  static char version[] = "version";  // the command has options of its own, which a flag could not
+  if (argc > 1 && std::string_view(argv[1]) == "--version") argv[1] = version;
   return ddl::run_command_line(argc, argv,
                                "Deep Delta: Transformers whose residual stream is rewritten by a delta rule",
                                ddl::add_all_commands);

@@ -56,6 +56,27 @@ class Program : public ::testing::Test {
   TestFolder folder_;
 };
 
+TEST_F(Program, SaysItsVersion) {
+  const auto all = records("DDL_ISA=scalar ddl version --json");
+  ASSERT_EQ(all.size(), 1u);
+  const Json& record = all[0];
+  EXPECT_EQ(record["version"], DDL_VERSION);
+  EXPECT_EQ(record["isa"], "scalar");
+  EXPECT_EQ(record["available_isas"].at(0), "scalar");
+  const std::string commit = record["commit"];
+  const std::string hash = commit.substr(0, commit.find("-dirty"));
+  EXPECT_TRUE(commit == "unknown" ||
+              (hash.size() >= 7 && hash.find_first_not_of("0123456789abcdef") == hash.npos))
+      << commit;
+  const Result text = run("DDL_ISA=scalar ddl --version");
+  EXPECT_EQ(text.code, 0);
+  EXPECT_EQ(text.out.find("ddl " DDL_VERSION "\n"), 0u) << text.out;
+  for (const char* key : {"commit", "compiler", "build_type", "isa"})
+    EXPECT_TRUE(contains(text.out, " " + record[key].get<std::string>())) << key << "\n" << text.out;
+  EXPECT_EQ(run("DDL_ISA=scalar ddl version").out, text.out);
+  EXPECT_EQ(records("DDL_ISA=scalar ddl --version --json"), all);
+}
+
 TEST_F(Program, OutputThatFindsNoRoomIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "needs /dev/full";
   write_bare_shards();
