@@ -10,6 +10,7 @@
 #include "data/document_source.h"
 #include "data/text_cut.h"
 #include "pair_tokenizer.h"
+#include "shared_data.h"
 #include "test_folder.h"
 
 namespace ddl {
@@ -215,7 +216,7 @@ TEST(Corpus, ProgressEndsAtTheTotal) {
   EXPECT_GT(reader.bytes_total(), 0u);
 }
 
-TEST(Corpus, ParquetReadsItsTextColumnOrSaysHowToGetIt) {
+TEST(Corpus, ParquetIsReadOrSaysHowToGetIt) {
   const TestFolder folder;
   if (!parquet_is_built_in()) {
     const std::string why =
@@ -223,12 +224,16 @@ TEST(Corpus, ParquetReadsItsTextColumnOrSaysHowToGetIt) {
     EXPECT_TRUE(contains(why, "Arrow") && contains(why, "DDL_ARROW_ROOT")) << why;
     return;
   }
-  const char* shared = std::getenv("DDL_SHARED");
-  const std::string root = shared ? shared : std::string(DDL_SOURCE_DIR) + "/../shared";
-  const std::string path = root + "/data/parquet/text-label.parquet";
   EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({folder.write("x.parquet", "PAR1")}); }),
                        "x.parquet"));
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << path;
+}
+
+DDL_TEST_WITH_SHARED(Corpus, ParquetOfAPublicRepository, "parquet/text-label.parquet") {
+  const std::string path = shared_data("parquet/text-label.parquet").string();
+  if (!parquet_is_built_in()) {
+    EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({path}); }), "DDL_ARROW_ROOT"));
+    return;
+  }
   const Texts texts = read_documents({path});
   ASSERT_GT(texts.size(), 100u);
   for (const std::string& text : texts) EXPECT_FALSE(text.empty());

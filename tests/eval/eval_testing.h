@@ -4,24 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 
 #include "eval/task.h"
 
 namespace ddl {
-
-// The folder of data that is not part of the repository: $DDL_SHARED, or `shared` beside the repository.
-inline std::filesystem::path shared_data(const std::string& name) {
-  const char* set = std::getenv("DDL_SHARED");
-  return std::filesystem::path(set ? set : DDL_SOURCE_DIR "/../shared") / "data" / name;
-}
-
-#define DDL_NEEDS_SHARED(name)                            \
-  if (!std::filesystem::exists(::ddl::shared_data(name))) \
-  GTEST_SKIP() << "needs " << ::ddl::shared_data(name) << " (set DDL_SHARED)"
 
 inline const Task& builtin(const std::string& name) {
   for (const Task& task : builtin_tasks())

@@ -6,9 +6,11 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "data/bpe_train.h"
 #include "data/pair_tokenizer.h"
 #include "eval/eval_testing.h"
 #include "eval/task_rows.h"
+#include "shared_data.h"
 #include "test_folder.h"
 
 namespace ddl {
@@ -84,10 +86,8 @@ TEST(FewShot, APoolThatIsTooSmallIsRefused) {
 }
 
 // Draw by draw, with the rows themselves.
-TEST(FewShot, SharedDraws) {
-  DDL_NEEDS_SHARED("fewshot");
+DDL_TEST_WITH_SHARED(FewShot, SharedDraws, "fewshot", "eval/arc_easy", "eval/piqa") {
   for (const char* name : {"arc_easy", "piqa"}) {
-    DDL_NEEDS_SHARED(std::string("eval/") + name);
     const Task& task = builtin(name);
     const std::string data = shared_data("eval").string();
     const auto asked = read_split(task, data, task.eval_split()), pool = read_split(task, data, "train");
@@ -162,11 +162,27 @@ TEST(Encode, OneRequestPerChoiceInOrder) {
   EXPECT_EQ(decode(*bytes, by_context[1].context), "two");
 }
 
+// Words begin with their space: a tokenizer of GPT-2's kind has no token that joins a context and a continuation after
+// a space, however well it knows the text.
+TEST(Encode, TokensOfGpt2sKindEndAtTheBorder) {
+  const std::string context = "The ball is on the mat, isn't it? Yes, 2 balls", continuation = " are on it!";
+  WordCounter words(Exec{1});
+  for (int i = 0; i < 2; ++i) words.add(context + continuation);
+  const BpeTokenizer bpe(train_bpe(words, 320));
+  std::vector<TokenId> whole;
+  bpe.encode(context + continuation, whole);
+  ASSERT_LT(whole.size(), 25u);
+  const ScoreRequest r = encode_question(pair(context, continuation), bpe).at(0);
+  EXPECT_EQ(decode(bpe, r.context), context);
+  EXPECT_EQ(decode(bpe, r.continuation), continuation);
+  std::vector<TokenId> joined(r.context.begin(), r.context.end());
+  joined.insert(joined.end(), r.continuation.begin(), r.continuation.end());
+  EXPECT_EQ(joined, whole);
+}
+
 // With GPT-2's tokenizer the parts never join across the border, and the longest requests have the
 // specification's lengths.
-TEST(Encode, Gpt2OnSharedRows) {
-  DDL_NEEDS_SHARED("gpt2-tokenizer");
-  DDL_NEEDS_SHARED("eval");
+DDL_TEST_WITH_SHARED(Encode, Gpt2OnSharedRows, "gpt2-tokenizer", "eval") {
   const auto gpt2 = load_tokenizer(shared_data("gpt2-tokenizer").string());
   const std::string data = shared_data("eval").string();
   std::map<std::string, std::size_t> longest;

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "data/document_source.h"
 #include "eval/eval_testing.h"
+#include "shared_data.h"
 #include "test_folder.h"
 
 namespace ddl {
@@ -118,8 +119,7 @@ TEST(TaskRows, ParquetShardsMustAllBeThere) {
       contains(error, parquet_is_built_in() ? "not a readable Parquet file" : "built without Parquet"));
 }
 
-TEST(TaskRows, SharedDataHasTheRowsItSays) {
-  DDL_NEEDS_SHARED("eval");
+DDL_TEST_WITH_SHARED(TaskRows, SharedDataHasTheRowsItSays, "eval") {
   const std::string data = shared_data("eval").string();
   const auto count = [&](const char* task, const char* split) {
     return std::ssize(read_split(builtin(task), data, split));
@@ -136,9 +136,14 @@ TEST(TaskRows, SharedDataHasTheRowsItSays) {
   EXPECT_EQ(count("lambada_openai", "test"), 200);
 }
 
+TEST(TaskRows, StrayWhiteSpaceIsKept) {
+  const TestFolder folder;
+  folder.write("piqa/validation.jsonl", R"({"goal":" g ","sol1":"a\\n","sol2":"\\tb ","label":1})");
+  EXPECT_EQ(piqa(folder), (std::vector<TaskDocument>{{{"Question:  g \nAnswer:"}, {"a\n", "\tb "}, 1}}));
+}
+
 // The specification's counts of PIQA's stray white space: a reader that tidies up would lose them.
-TEST(TaskRows, PiqaKeepsItsStrayWhiteSpace) {
-  DDL_NEEDS_SHARED("eval/piqa");
+DDL_TEST_WITH_SHARED(TaskRows, PiqaKeepsItsStrayWhiteSpace, "eval/piqa") {
   const auto documents = read_split(builtin("piqa"), shared_data("eval").string(), "validation");
   Index ends[2] = {}, begins[2] = {};
   for (const TaskDocument& document : documents)

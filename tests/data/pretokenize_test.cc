@@ -1,6 +1,7 @@
 // The word splitter against PCRE2 with GPT-2's pattern.
 #include "data/pretokenize.h"
-#include "data/regex.h"
+
+#include "data/gpt2_pattern.h"
 #include "tokenizer_testing.h"
 
 namespace ddl {
@@ -13,47 +14,6 @@ std::vector<std::string> split(std::string_view text) {
   for_each_pretoken(text, [&](std::string_view word) { words.emplace_back(word); });
   return words;
 }
-
-// A pattern as tokenizers write it, whose \s and \S are Unicode's White_Space. PCRE2's own \s has U+180E,
-// which is not, so the class is spelled out.
-std::string with_white_space(std::string pattern) {
-  const std::string space =
-      R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-  for (const auto& [from, to] : {std::pair<std::string, std::string>{"[^\\s", "[^" + space},
-                                 {"\\s+", "[" + space + "]+"},
-                                 {"\\S", "[^" + space + "]"}})
-    for (std::size_t at = 0; (at = pattern.find(from, at)) != pattern.npos; at += to.size())
-      pattern.replace(at, from.size(), to);
-  return pattern;
-}
-
-class Pattern {
- public:
-  explicit Pattern(const std::string& pattern) : regex_(with_white_space(pattern), PCRE2_UTF | PCRE2_UCP) {}
-  // The end of the match that begins exactly at `at`; `at` itself where there is none.
-  std::size_t match(const std::string& text, std::size_t at) const {
-    const auto found = regex_.search(text, at, PCRE2_ANCHORED);
-    return found ? found->end : at;
-  }
-  std::vector<std::string> split(const std::string& text) const {
-    std::vector<std::string> words;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = match(text, at);
-      if (end == at) {
-        ADD_FAILURE() << "the pattern does not match at " << at;
-        break;
-      }
-      words.push_back(text.substr(at, end - at));
-      at = end;
-    }
-    return words;
-  }
-
- private:
-  Regex regex_;
-};
-
-const char* const kGpt2 = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 TEST(Pretokenize, ByHand) {
   using Words = std::vector<std::string>;
@@ -97,7 +57,7 @@ std::uint32_t random_code(const Random& random, std::uint64_t i) {
 // PCRE2 may know another version of Unicode than our table. Characters it does not know are left out; every
 // other one must agree.
 TEST(Pretokenize, AgreesWithPcre2OnRandomUnicode) {
-  const Pattern pattern(kGpt2), unassigned("\\p{Cn}");
+  const Pattern pattern(kGpt2Pattern), unassigned("\\p{Cn}");
   const Random random(7, "pretokenize");
   std::uint64_t draw = 0;
   for (int round = 0; round < 20000; ++round) {
@@ -112,7 +72,7 @@ TEST(Pretokenize, AgreesWithPcre2OnRandomUnicode) {
 }
 
 TEST(Pretokenize, AgreesWithPcre2OnEveryCharacter) {
-  const Pattern pattern(kGpt2), unassigned("\\p{Cn}");
+  const Pattern pattern(kGpt2Pattern), unassigned("\\p{Cn}");
   int known = 0;
   for (std::uint32_t code = 0; code < 0x110000; ++code) {
     if (code >= 0xd800 && code < 0xe000) continue;
@@ -130,7 +90,7 @@ TEST(Pretokenize, AgreesWithPcre2OnEveryCharacter) {
 
 // A byte that is not UTF-8 behaves like a sign: as if U+FFFD stood there.
 TEST(Pretokenize, InvalidBytesAreSigns) {
-  const Pattern pattern(kGpt2);
+  const Pattern pattern(kGpt2Pattern);
   const Random random(8, "pretokenize");
   // The last two are the letter U+00E9 written with more bytes than it needs.
   const std::string bad[] = {"\xff",

@@ -1,9 +1,10 @@
 // Training: hand-computed examples, ties, independence of threads and of how the text is cut, and agreement
 // with a trainer that recounts everything at every step.
+#include "data/bpe_train.h"
+
 #include <algorithm>
 #include <map>
 
-#include "data/bpe_train.h"
 #include "data/pretokenize.h"
 #include "tokenizer_testing.h"
 
