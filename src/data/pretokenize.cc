@@ -1,6 +1,6 @@
 // Written by hand rather than with a regular-expression library, for two reasons: bytes that are not UTF-8
 // must pass through as ordinary data (PCRE2 refuses them or skips over them), and it is many times faster,
-// because nearly all text is decided by one table lookup a byte. tests/data/tokenizer_pretokenize_test.cc
+// because nearly all text is decided by one table lookup a byte. tests/data/pretokenize_test.cc
 // holds it to PCRE2 on random strings.
 #include "data/pretokenize.h"
 
