@@ -1,6 +1,6 @@
 // Written by hand rather than with a regular-expression library, for two reasons: bytes that are not UTF-8
 // must pass through as ordinary data (PCRE2 refuses them or skips over them), and it is many times faster,
-// because nearly all text is decided by one table lookup per byte. tests/data/tokenizer_pretokenize_test.cc
+// because nearly all text is decided by one table lookup per byte. tests/data/pretokenize_test.cc
 // compares it with PCRE2 on random strings.
 #include "data/pretokenize.h"
 

@@ -13,9 +13,7 @@
 #include <set>
 #include <thread>
 
-#include "data/answer_marks.h"
 #include "data/dataset.h"
-#include "data/partial_folder.h"
 #include "io/sha256.h"
 #include "pair_tokenizer.h"
 #include "test_folder.h"
@@ -221,24 +219,6 @@ TEST(Prepare, WideTokensWhereTheVocabularyNeedsThem) {
   EXPECT_EQ(dataset.val().tokens(), 0);
 }
 
-TEST(AnswerMarks, EveryTokenThatSharesAByteIsMarked) {
-  const PairTokenizer tokenizer;
-  const AnswerMarker marker(tokenizer);
-  std::vector<TokenId> tokens;
-  const std::string text = "In the barn. abcd";  // In|_|th|e|_|ba|rn|.|_|ab|cd
-  tokenizer.encode(text, tokens);
-  std::vector<std::uint8_t> marks;
-  using Marks = std::vector<std::uint8_t>;
-  ASSERT_EQ(tokens.size(), 12u);  // I and n are a pair of their own only in lower case
-  const ByteSpan barn{7, 11};
-  marker.mark(tokens, {&barn, 1}, text.size(), marks);
-  EXPECT_EQ(marks, (Marks{0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0}));
-  const ByteSpan inside[] = {{8, 9}, {14, 16}};  // half of "ba"; the halves of "ab" and "cd"
-  marker.mark(tokens, inside, text.size(), marks);
-  EXPECT_EQ(marks, (Marks{0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2}));
-  EXPECT_THROW(marker.mark(tokens, inside, text.size() + 1, marks), UserError);
-}
-
 TEST(Prepare, AnswersArriveAtTheirTokens) {
   const TestFolder folder;
   std::string text;
@@ -301,49 +281,6 @@ TEST(Prepare, RefusesToOverwriteAndReplacesWhenTold) {
   options.out = folder / "empty/";
   prepare_dataset(options, PairTokenizer(), kExec);
   Dataset::open(folder / "empty", kExec);
-}
-
-TEST(PartialFolder, OneWriterAtATimeAndNoSurpriseAtTheEnd) {
-  const TestFolder folder;
-  const auto open = [&] {
-    return std::make_unique<PartialFolder>(
-        folder / "set", [](const std::string& target) { throw UserError("{}: is there", target); });
-  };
-  auto first = open();
-  EXPECT_TRUE(contains(message_of<UserError>(open), "another process"));
-  folder.write("set.partial/new/dataset.json", "{}");
-  const std::string marker = std::string("/") + kIncompleteMarker;
-  EXPECT_TRUE(std::filesystem::exists(folder / "set.partial" + marker));
-  first->commit();
-  EXPECT_FALSE(std::filesystem::exists(folder / "set" + marker));
-  // Whatever is left by a kill from here on is marked as ours.
-  EXPECT_TRUE(std::filesystem::exists(folder / "set.partial" + marker));
-  EXPECT_TRUE(std::filesystem::exists(folder / "set/dataset.json"));
-  first.reset();
-  EXPECT_TRUE(contains(message_of<UserError>(open), "set: is there"));
-  // A dataset that appears while another is written is not replaced.
-  std::filesystem::remove_all(folder / "set");
-  auto second = open();
-  folder.write("set/dataset.json", "other");
-  EXPECT_THROW(second->commit(), UserError);
-  second.reset();
-  EXPECT_EQ(contents_of(folder / "set/dataset.json"), "other");
-  EXPECT_FALSE(std::filesystem::exists(folder / "set.partial"));
-}
-
-TEST(PartialFolder, ClearsWhatItLeftAndNothingElse) {
-  const TestFolder folder;
-  const auto open = [&] { return PartialFolder(folder / "set", [](const std::string&) {}).path(); };
-  folder.write("set.partial/mine/letter.txt", "dear");
-  const std::string why = message_of<UserError>(open);
-  EXPECT_TRUE(contains(why, "set.partial: ") && contains(why, "move it away")) << why;
-  EXPECT_EQ(contents_of(folder / "set.partial/mine/letter.txt"), "dear");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "set.partial"), {}), 1);
-  folder.write(std::string("set.partial/") + kIncompleteMarker, "");
-  EXPECT_EQ(open(), folder / "set.partial/new");
-  EXPECT_FALSE(std::filesystem::exists(folder / "set.partial"));
-  folder.write("set", "");
-  EXPECT_TRUE(contains(message_of<UserError>(open), "is a file"));
 }
 
 TEST(Prepare, ForceRemovesADatasetOnly) {

@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(, TokenizerForms,
                          ::testing::ValuesIn(shared_data_has({"gpt2-tokenizer", "gpt2-golden/cases.jsonl"})
                                                  ? std::vector<std::string>{"made_here", "published"}
                                                  : std::vector<std::string>{"made_here"}),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 TEST_P(TokenizerForms, GoldenCasesFromEncoderJson) {
   expect_golden(*load());

@@ -140,7 +140,7 @@ DDL_TEST_WITH_SHARED(TaskRows, SharedDataHasTheRowsItSays, "eval") {
 
 TEST(TaskRows, StrayWhiteSpaceIsKept) {
   const TestFolder folder;
-  folder.write("piqa/validation.jsonl", R"({"goal":" g ","sol1":"a\\n","sol2":"\\tb ","label":1})");
+  folder.write("piqa/validation.jsonl", R"({"goal":" g ","sol1":"a\n","sol2":"\tb ","label":1})");
   EXPECT_EQ(piqa(folder), (std::vector<TaskDocument>{{{"Question:  g \nAnswer:"}, {"a\n", "\tb "}, 1}}));
 }
 

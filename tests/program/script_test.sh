@@ -107,8 +107,8 @@ TOOL
     ddl=$!
     while [ ! -s "$work/pid" ]; do sleep 0.05; done
     kill -TERM "$ddl"
-    wait "$ddl" && fail "it went on"
-    kill -0 "$(cat "$work/pid")" 2>/dev/null && fail "the build goes on"
+    if wait "$ddl"; then fail "it went on"; fi
+    if kill -0 "$(cat "$work/pid")" 2>/dev/null; then fail "the build goes on"; fi
     ;;
 
   seconds)
