@@ -1,6 +1,5 @@
 # cmake --install BUILD --prefix DIR: the program, the libraries, the public headers, and what find_package(ddl) needs.
-# Users link ddl::ddl and include <ddl/...>: the headers of include/ddl. Those of src/ that these include come along in a
-# folder of their own, with the same names as in the project.
+# Users link ddl::ddl and include <ddl/ddl.h>, which includes nothing but the standard library.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -16,8 +15,7 @@ endif()
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ddl)
 install(TARGETS ${ddl_layers} ddl_everything EXPORT ddlTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/ddl
-        FILE_SET HEADERS
-        FILE_SET internal DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ddl/internal)
+        FILE_SET HEADERS)
 install(TARGETS ddl_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT ddlTargets NAMESPACE ddl:: DESTINATION ${package_folder})
 configure_package_config_file(cmake/ddlConfig.cmake.in ${PROJECT_BINARY_DIR}/ddlConfig.cmake

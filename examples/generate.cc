@@ -1,5 +1,5 @@
 // Loads a trained model and continues a text:   generate runs/stories "Once upon a time"
-#include <ddl/generate.h>
+#include <ddl/ddl.h>
 
 #include <cstdio>
 
@@ -9,22 +9,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const ddl::Exec ex = ddl::default_exec();                          // a thread per core
-    const ddl::LoadedModel loaded = ddl::load_model(argv[1], "", ex);  // a run, a checkpoint or a folder
-    const auto decoder = ddl::make_decoder(*loaded.model, {.slots = 1}, ex);
-
-    ddl::GenerateOptions options;
-    options.max_new_tokens = 100;
-    options.sampling.temperature = 0.8;
-    options.sampling.seed = 7;
-
-    const auto show = [](ddl::Index, std::string_view piece) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-    };
-    show(0, argv[2]);
-    ddl::generate(*decoder, *loaded.tokenizer, argv[2], 1, options, {.text = show}, ex);
+    const ddl::Model model(argv[1]);  // a run, a checkpoint or a folder
+    const auto show = [](std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); };
+    show(argv[2]);
+    model.generate(argv[2], {.max_new_tokens = 100, .temperature = 0.8, .seed = 7}, show);
     std::puts("");
-  } catch (const ddl::UserError& error) {
+  } catch (const ddl::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;
   }

@@ -21,8 +21,10 @@ void ModelConfig::use_residual(const std::string& name) {
   Options old_options, new_options;
   before->describe(old_options);
   rule_options_->describe(new_options);
+  std::string shared;
   for (const Options::Option& option : old_options.list())
-    if (new_options.contains(option.key())) new_options.set(option.key() + "=" + option.value());
+    if (new_options.contains(option.key())) shared += fmt::format("{} = {}\n", option.key(), option.value());
+  new_options.load_text(shared, "the rule before");
 }
 
 void ModelConfig::describe(Options& o) {

@@ -225,6 +225,7 @@ void Run::open() {
 void Run::emit(const Json& record) {
   metrics_->write(record);
   console_->show(record);
+  if (request_.on_record) request_.on_record(record);
 }
 
 void Run::message(const std::string& event, const std::string& text) {

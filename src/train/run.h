@@ -1,10 +1,12 @@
 // A whole run: configuration, data, folder, loop, checkpoints, stop and resume.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "core/exec.h"
+#include "core/json.h"
 #include "train/console.h"
 #include "train/signals.h"
 
@@ -16,6 +18,7 @@ struct RunRequest {
   std::vector<std::string> sets;
   bool resume = false;
   Console::Style style = Console::Style::kPlain;
+  std::function<void(const Json& record)> on_record = {};  // hears every record
 };
 
 struct RunOutcome {

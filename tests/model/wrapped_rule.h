@@ -2,63 +2,63 @@
 #pragma once
 
 #include "model/config.h"
-#include "model/residual/residual.h"
+#include "model/residual/registry.h"
 
 namespace ddl {
 
-class WrappedRule : public Residual<float> {
+class WrappedRule : public ResidualRule<float> {
  public:
-  explicit WrappedRule(std::unique_ptr<Residual<float>> inner) : inner_(std::move(inner)) {}
+  explicit WrappedRule(std::unique_ptr<ResidualRule<float>> inner) : inner_(std::move(inner)) {}
 
   void add_params(ParamTable& table) override { inner_->add_params(table); }
-  void plan(Arena& arena, bool training) override { inner_->plan(arena, training); }
-  void bind(const float* params, const float* params_T, float* grads) override {
-    inner_->bind(params, params_T, grads);
+  void plan(Arena& arena, const Room& room) override { inner_->plan(arena, room); }
+  void bind(const Numbers<float>& numbers) override { inner_->bind(numbers); }
+  void start(float* context_NC, const float* x_NC, const Tokens& tokens, const Exec& ex) override {
+    inner_->start(context_NC, x_NC, tokens, ex);
   }
-  void open(float* context_NC, const float* x_NC, const Exec& ex) override {
-    inner_->open(context_NC, x_NC, ex);
-  }
-  void advance(Index s, float* next_context_NC, const float* h_NC, const Exec& ex) override {
-    inner_->advance(s, next_context_NC, h_NC, ex);
-  }
-  void retreat(Index s, float* dh_NC, float* dnext_context_NC, const float* next_context_NC,
-               const float* h_NC, const Exec& ex) override {
-    inner_->retreat(s, dh_NC, dnext_context_NC, next_context_NC, h_NC, ex);
-  }
-  void close(float* dx_NC, float* dcontext_NC, const float* context_NC, const float* x_NC,
-             const Exec& ex) override {
-    inner_->close(dx_NC, dcontext_NC, context_NC, x_NC, ex);
-  }
-  void plan_decode(Arena& arena, Index slots) override { inner_->plan_decode(arena, slots); }
-  void decode_open(float* context_NC, const float* x_NC, DecodeSpans spans, const Exec& ex) override {
-    inner_->decode_open(context_NC, x_NC, spans, ex);
-  }
-  void decode_advance(Index s, float* next_context_NC, const float* h_NC, DecodeSpans spans,
+  void write_and_read(Index s, float* next_context_NC, const float* h_NC, const Tokens& tokens,
                       const Exec& ex) override {
-    inner_->decode_advance(s, next_context_NC, h_NC, spans, ex);
+    inner_->write_and_read(s, next_context_NC, h_NC, tokens, ex);
   }
-  void decode_copy(Index to_slot, Index from_slot) override { inner_->decode_copy(to_slot, from_slot); }
+  void copy_slot(Index to, Index from) override { inner_->copy_slot(to, from); }
+  void write_and_read_backward(Index s, float* dh_NC, float* dnext_context_NC, const float* next_context_NC,
+                               const float* h_NC, const Tokens& tokens, const Exec& ex) override {
+    inner_->write_and_read_backward(s, dh_NC, dnext_context_NC, next_context_NC, h_NC, tokens, ex);
+  }
+  void start_backward(float* dx_NC, float* dcontext_NC, const float* context_NC, const float* x_NC,
+                      const Tokens& tokens, const Exec& ex) override {
+    inner_->start_backward(dx_NC, dcontext_NC, context_NC, x_NC, tokens, ex);
+  }
   double flops_forward() const override { return inner_->flops_forward(); }
   double flops_backward() const override { return inner_->flops_backward(); }
-  Index cache_floats() const override { return inner_->cache_floats(); }
-  GateTrace trace(Index s) const override { return inner_->trace(s); }
+  Index remembered_floats() const override { return inner_->remembered_floats(); }
+  std::vector<TokenSeries> series(Index s) const override { return inner_->series(s); }
 
  private:
-  std::unique_ptr<Residual<float>> inner_;
+  std::unique_ptr<ResidualRule<float>> inner_;
 };
 
-// Registers the wrapper that `wrap` makes around the rule `inner` as `name`, in f32 alone.
-inline void register_wrapped(const std::string& name, const std::string& inner,
-                             std::function<std::unique_ptr<Residual<float>>(std::unique_ptr<Residual<float>>,
-                                                                            const ModelConfig&, BatchShape)>
-                                 wrap) {
-  RuleEntry entry{.name = name, .summary = "for tests", .paper = {}, .make_f32 = {}, .make_bf16 = {}};
-  entry.make_f32 = [inner, wrap](const ModelConfig& config, BatchShape shape) {
-    ModelConfig inner_config = config;
-    inner_config.residual = inner;
-    return wrap(make_residual<float>(inner_config, shape), config, shape);
+// Registers the wrapper that `wrap` makes around the rule `inner` as `name`, in f32 alone. Options and oracle
+// are the inner rule's.
+inline void register_wrapped(
+    const std::string& name, const std::string& inner,
+    std::function<std::unique_ptr<ResidualRule<float>>(std::unique_ptr<ResidualRule<float>>, const ModelConfig&)>
+        wrap) {
+  const RuleEntry of_inner = find_rule(inner);
+  const auto inner_config = [inner](ModelConfig config) {
+    config.use_residual(inner);
+    return config;
   };
-  register_residual(entry);
+  RuleEntry entry{.name = name, .summary = "for tests", .options = of_inner.options};
+  entry.make_f32 = [=](const ModelConfig& config) {
+    return wrap(of_inner.make_f32(inner_config(config)), config);
+  };
+  entry.oracle = [=](const ModelConfig& config) { return of_inner.oracle(inner_config(config)); };
+  entry.complex_oracle = [=](const ModelConfig& config) {
+    return of_inner.complex_oracle(inner_config(config));
+  };
+  entry.tape_oracle = [=](const ModelConfig& config) { return of_inner.tape_oracle(inner_config(config)); };
+  register_rule(entry);
 }
 
 }  // namespace ddl
