@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "data/loader.h"
 #include "eval/python_words.h"
@@ -17,10 +18,10 @@
 namespace ddl {
 namespace {
 
-using Tokens = std::vector<std::int32_t>;
+using Ids = std::vector<std::int32_t>;
 
-std::vector<std::pair<Tokens, Tokens>> windows(Index L, Index n) {
-  std::vector<std::pair<Tokens, Tokens>> out;
+std::vector<std::pair<Ids, Ids>> windows(Index L, Index n) {
+  std::vector<std::pair<Ids, Ids>> out;
   RollingWindows rolling(0, L);
   const auto emit = [&](ScoreRequest r) { out.emplace_back(r.context, r.continuation); };
   for (Index t = 1; t <= n; ++t) rolling.add(static_cast<std::int32_t>(t), emit);
@@ -29,7 +30,7 @@ std::vector<std::pair<Tokens, Tokens>> windows(Index L, Index n) {
 }
 
 TEST(RollingWindows, AreTheHarnesss) {
-  using W = std::vector<std::pair<Tokens, Tokens>>;
+  using W = std::vector<std::pair<Ids, Ids>>;
   EXPECT_EQ(windows(4, 10), (W{{{0}, {1, 2, 3, 4}}, {{4}, {5, 6, 7, 8}}, {{6, 7, 8}, {9, 10}}}));
   EXPECT_EQ(windows(4, 3), (W{{{0}, {1, 2, 3}}}));
   EXPECT_EQ(windows(4, 8), (W{{{0}, {1, 2, 3, 4}}, {{4}, {5, 6, 7, 8}}}));
@@ -79,16 +80,16 @@ class Language : public testing::Test {
  protected:
   Language() {
     config_.layers = 2, config_.width = 16, config_.heads = 2, config_.vocab = 260, config_.context = 24;
-    config_.residual = "ddl-cc", config_.precision = "f32";
-    model_ = make_model(config_, {1, 1}, Model::Mode::kInfer, 3, Exec{});
+    config_.precision = "f32";
+    weights_.emplace(config_, 3, Exec{});
     tokenizer_ = load_tokenizer("bytes");
   }
 
   // Sum of -log p over the last `scored` of the tokens, by the plain forward pass.
-  double loss(const Tokens& tokens, Index scored) {
+  double loss(const Ids& tokens, Index scored) {
     const Index n = std::ssize(tokens) - 1;
-    std::unique_ptr<Model>& whole = whole_[n];
-    if (!whole) whole = make_model(config_, {1, n}, Model::Mode::kInfer, 3, Exec{});
+    std::unique_ptr<TrainableModel>& whole = whole_[n];
+    if (!whole) whole = trainable(config_, {1, n}, 3);
     std::vector<float> loss_N(static_cast<std::size_t>(n));
     whole->loss({tokens.data(), tokens.data() + 1}, {loss_N.data(), nullptr}, Exec{});
     double sum = 0;
@@ -101,7 +102,7 @@ class Language : public testing::Test {
     RollingWindows rolling(static_cast<std::int32_t>(tokenizer_->end_of_text()), config_.context);
     double sum = 0;
     const auto add = [&](ScoreRequest r) {
-      Tokens all = r.context;
+      Ids all = r.context;
       all.insert(all.end(), r.continuation.begin(), r.continuation.end());
       sum += loss(all, std::ssize(r.continuation));
     };
@@ -112,7 +113,7 @@ class Language : public testing::Test {
   LanguageReport evaluate(const std::string& path, Index limit = 0) {
     LanguageOptions options;
     options.limit = limit;
-    Scorer scorer(*model_, {}, Exec{.threads = 2});
+    Scorer scorer(*weights_, {}, Exec{.threads = 2});
     return evaluate_language(scorer, tokenizer_.get(), path, options, Exec{.threads = 2});
   }
   std::string error(const std::string& path) {
@@ -126,8 +127,8 @@ class Language : public testing::Test {
 
   TestFolder folder_;
   ModelConfig config_;
-  std::unique_ptr<Model> model_;
-  std::map<Index, std::unique_ptr<Model>> whole_;  // the same model, by the length of a sequence
+  std::optional<Weights> weights_;
+  std::map<Index, std::unique_ptr<TrainableModel>> whole_;  // the same model, by the length of a sequence
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
@@ -183,7 +184,7 @@ TEST_F(Language, ScoresDocumentsInRollingWindows) {
 // Documents too long for one call of the scorer, and ends of others in the same call: each is counted once.
 TEST_F(Language, LongDocumentsPassThroughInParts) {
   config_.layers = 1, config_.width = 8, config_.context = 64;
-  model_ = make_model(config_, {1, 1}, Model::Mode::kInfer, 3, Exec{});
+  weights_.emplace(config_, 3, Exec{});
   std::string lines;
   RatioEstimate per_token, per_word;
   double sum = 0;
@@ -215,7 +216,7 @@ TEST_F(Language, LongDocumentsPassThroughInParts) {
 TEST_F(Language, ShardsAreScoredInTheWindowsOfTraining) {
   const Index n = 24 * 9 + 5;
   std::vector<TokenId> stream(n);
-  const Tokens drawn = tokens(n, 5, config_.vocab);
+  const Ids drawn = tokens(n, 5, config_.vocab);
   std::copy(drawn.begin(), drawn.end(), stream.begin());
   const auto write_shard = [&](const std::string& name, std::span<const TokenId> part) {
     ShardWriter writer(folder_ / name, 2);
@@ -235,7 +236,7 @@ TEST_F(Language, ShardsAreScoredInTheWindowsOfTraining) {
     for (Index i = 0; i < fixed.count(); ++i) {
       Batch batch;
       fixed.load(i, 1, batch);
-      Tokens all(batch.inputs_BT.begin(), batch.inputs_BT.end());
+      Ids all(batch.inputs_BT.begin(), batch.inputs_BT.end());
       all.push_back(batch.targets_BT.back());
       const double one = loss(all, config_.context);
       sum += one;

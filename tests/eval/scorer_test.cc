@@ -17,9 +17,9 @@
 namespace ddl {
 namespace {
 
-using Tokens = std::vector<std::int32_t>;
+using Ids = std::vector<std::int32_t>;
 
-Tokens joined(Tokens a, const Tokens& b) {
+Ids joined(Ids a, const Ids& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -34,23 +34,17 @@ std::vector<ScoreRequest> questions(Index count, Index longest, Index vocab) {
     return static_cast<Index>(random.below(draws++, static_cast<std::uint64_t>(n)));
   };
   for (Index i = 0; i < count; ++i) {
-    const Tokens prompt = tokens(1 + longest / 4, 100 + static_cast<std::uint64_t>(below(3)), vocab);
-    const Tokens context = joined(prompt, tokens(1 + below(longest / 3), 200 + draws, vocab));
-    const Tokens answer = tokens(1 + below(longest / 3), 300 + draws, vocab);
+    const Ids prompt = tokens(1 + longest / 4, 100 + static_cast<std::uint64_t>(below(3)), vocab);
+    const Ids context = joined(prompt, tokens(1 + below(longest / 3), 200 + draws, vocab));
+    const Ids answer = tokens(1 + below(longest / 3), 300 + draws, vocab);
     for (Index choice = 0; choice < 4; ++choice) {
       const Index shared = below(std::ssize(answer) + 1);
-      Tokens own(answer.begin(), answer.begin() + shared);
+      Ids own(answer.begin(), answer.begin() + shared);
       own = joined(own, tokens(1 + below(4), 400 + draws, vocab));
       requests.push_back({context, own});
     }
   }
   return requests;
-}
-
-std::unique_ptr<Model> scrambled(const ModelConfig& config) {
-  auto model = make_model(config, {1, 1}, Model::Mode::kInfer, 1, Exec{});
-  scramble(*model);
-  return model;
 }
 
 // A model whose shapes take the library's usual paths, and that needs several passes.
@@ -62,15 +56,18 @@ ModelConfig wide_config(const std::string& residual) {
 
 // Starting values, moved off every special point (a compressor that starts by looking at one token alone
 // would hide a wrong past), yet tame enough that rounding stays rounding.
-std::unique_ptr<Model> tame(const ModelConfig& config, BatchShape shape = {1, 1}) {
-  auto model = make_model(config, shape, Model::Mode::kInfer, 3, Exec{});
-  for (const Param& p : model->table().list()) {
+void move(Weights& weights) {
+  for (const Param& p : weights.table().list()) {
     const Random random(7, p.name);
     for (Index i = 0; i < p.count; ++i)
-      model->params()[p.offset + i] += static_cast<float>(0.1 * random.normal(static_cast<std::uint64_t>(i)));
+      weights.values()[p.offset + i] += static_cast<float>(0.1 * random.normal(static_cast<std::uint64_t>(i)));
   }
-  model->params_changed(Exec{});
-  return model;
+  weights.update_copy(Exec{});
+}
+Weights tame(const ModelConfig& config) {
+  Weights weights(config, 3, Exec{});
+  move(weights);
+  return weights;
 }
 
 std::vector<double> values(const std::vector<Score>& scores) {
@@ -79,27 +76,22 @@ std::vector<double> values(const std::vector<Score>& scores) {
   return out;
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& param) {
-  std::string name = param.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
 class EveryRule : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Scorer, EveryRule, testing::ValuesIn(rule_names()), test_name);
+INSTANTIATE_TEST_SUITE_P(Scorer, EveryRule, testing::ValuesIn(rule_names()), rule_test_name);
 
 // The sequence a request stands for, cut on the left as the harness cuts it.
-Tokens kept(const ScoreRequest& r, Index context) {
-  Tokens all = joined(r.context, r.continuation);
+Ids kept(const ScoreRequest& r, Index context) {
+  Ids all = joined(r.context, r.continuation);
   if (std::ssize(all) > context + 1) all.erase(all.begin(), all.end() - (context + 1));
   return all;
 }
 
 // log p of the continuation by the oracle's logits, and whether each token was the most likely.
-Score by_oracle(const ref::Config& config, const ref::Parameters<double>& parameters, const ScoreRequest& r,
+Score by_oracle(const ModelConfig& config, const ref::Parameters<double>& parameters, const ScoreRequest& r,
                 Index context, Index vocab) {
-  const Tokens all = kept(r, context);
+  const Ids all = kept(r, context);
   const Index n = std::ssize(all) - 1;
-  const auto logits = ref::logits(config, parameters, Tokens(all.begin(), all.end() - 1), 1, n);
+  const auto logits = oracle_logits(config, parameters, Ids(all.begin(), all.end() - 1), 1, n);
   Score score{0, true};
   for (Index t = n - std::ssize(r.continuation); t < n; ++t) {
     const std::vector<double> z(logits.begin() + t * vocab, logits.begin() + (t + 1) * vocab);
@@ -110,12 +102,12 @@ Score by_oracle(const ref::Config& config, const ref::Parameters<double>& parame
 }
 
 // The tokens the oracle finds most likely after a context, one after another.
-Tokens most_likely(const ref::Config& config, const ref::Parameters<double>& parameters, Tokens context,
+Ids most_likely(const ModelConfig& config, const ref::Parameters<double>& parameters, Ids context,
                    Index n, Index vocab) {
-  Tokens out;
+  Ids out;
   for (; n > 0; --n) {
     const Index T = std::ssize(context);
-    const auto logits = ref::logits(config, parameters, context, 1, T);
+    const auto logits = oracle_logits(config, parameters, context, 1, T);
     const auto last = logits.end() - vocab;
     out.push_back(static_cast<std::int32_t>(std::max_element(last, logits.end()) - last));
     context.push_back(out.back());
@@ -128,23 +120,22 @@ TEST_P(EveryRule, ScoresAreTheOracles) {
   for (const char* gate : {"linear", "two-layer"}) {
     const Case c{.residual = GetParam(), .gate = gate, .mup = true};
     const ModelConfig config = model_config(c);
-    const auto model = scrambled(config);
-    const ref::Config oracle = oracle_config(c);
-    const auto parameters = oracle_parameters(*model), moved_parameters = nudged(parameters);
+    const Weights weights = scrambled_weights(config);
+    const auto parameters = oracle_parameters(weights), moved_parameters = nudged(parameters);
     auto requests = questions(4, 20, config.vocab);
     requests.push_back({tokens(30, 1), tokens(4, 2)});
     requests.push_back({tokens(30, 1), tokens(16, 2)});
     requests.push_back({tokens(1, 1), tokens(16, 2)});
-    const Tokens context = tokens(5, 3), best = most_likely(oracle, parameters, context, 2, config.vocab);
+    const Ids context = tokens(5, 3), best = most_likely(config, parameters, context, 2, config.vocab);
     requests.push_back({context, best});
     requests.push_back({context, {best[0], (best[1] + 1) % 11}});
 
-    Scorer scorer(*model, {}, Exec{.threads = 2});
+    Scorer scorer(weights, {}, Exec{.threads = 2});
     const auto scores = scorer.score_all(requests);
     std::vector<double> expected, moved, cut_early;
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      const auto truth = [&](const auto& weights, Index longest) {
-        return by_oracle(oracle, weights, requests[i], longest, config.vocab);
+      const auto truth = [&](const auto& numbers, Index longest) {
+        return by_oracle(config, numbers, requests[i], longest, config.vocab);
       };
       const Score score = truth(parameters, config.context);
       expected.push_back(score.log_likelihood);
@@ -165,15 +156,17 @@ TEST_P(EveryRule, ScoresAreTheOracles) {
 // The plain forward pass of training, one sequence at a time.
 TEST_P(EveryRule, ScoresAreTheModelsOwnLosses) {
   const ModelConfig config = wide_config(GetParam());
-  const auto model = tame(config);
+  const Weights weights = tame(config);
   const auto requests = questions(6, config.context, config.vocab);
-  Scorer scorer(*model, {}, Exec{.threads = 2});
+  Scorer scorer(weights, {}, Exec{.threads = 2});
   const auto scores = scorer.score_all(requests);
   std::vector<double> expected;
   for (const ScoreRequest& r : requests) {
-    const Tokens all = kept(r, config.context);
+    const Ids all = kept(r, config.context);
     const Index n = std::ssize(all) - 1;
-    const auto whole = tame(config, {1, n});
+    const auto whole = trainable(config, {1, n}, 3);
+    move(whole->weights());
+    whole->upload(Exec{});
     std::vector<float> loss(static_cast<std::size_t>(n));
     whole->loss({all.data(), all.data() + 1}, {loss.data(), nullptr}, Exec{});
     double sum = 0;
@@ -193,16 +186,16 @@ bool same_bits(const std::vector<Score>& a, const std::vector<Score>& b) {
 
 // Passes of 96 to 960 tokens, any number of threads, any order, alone or together: the same bits.
 void check_bits(const ModelConfig& config) {
-  const auto model = tame(config);
+  const Weights weights = tame(config);
   const auto requests = questions(16, config.context, config.vocab);
   std::vector<Score> truth;
   {
-    Scorer scorer(*model, {.batch_tokens = 960}, Exec{.threads = 2});
+    Scorer scorer(weights, {.batch_tokens = 960}, Exec{.threads = 2});
     truth = scorer.score_all(requests);
     EXPECT_GT(scorer.cost().tokens, 300) << "several passes are needed below";
   }
   for (const auto& [batch_tokens, threads] : {std::pair<Index, int>{1, 1}, {1, 2}, {192, 1}, {192, 3}}) {
-    Scorer scorer(*model, {.batch_tokens = batch_tokens}, Exec{.threads = threads});
+    Scorer scorer(weights, {.batch_tokens = batch_tokens}, Exec{.threads = threads});
     EXPECT_TRUE(same_bits(scorer.score_all(requests), truth)) << batch_tokens << " at a time, " << threads;
   }
   std::vector<std::size_t> order(requests.size());
@@ -212,7 +205,7 @@ void check_bits(const ModelConfig& config) {
   std::vector<ScoreRequest> shuffled;
   std::vector<Score> shuffled_truth;
   for (const std::size_t i : order) shuffled.push_back(requests[i]), shuffled_truth.push_back(truth[i]);
-  Scorer scorer(*model, {.batch_tokens = 96}, Exec{.threads = 2});
+  Scorer scorer(weights, {.batch_tokens = 96}, Exec{.threads = 2});
   EXPECT_TRUE(same_bits(scorer.score_all(shuffled), shuffled_truth));
   for (std::size_t i = 0; i < requests.size(); i += 7)
     EXPECT_TRUE(same_bits(scorer.score_all({&requests[i], 1}), {truth[i]})) << "alone: " << i;
@@ -221,7 +214,7 @@ void check_bits(const ModelConfig& config) {
 TEST_P(EveryRule, BitsDependOnTheRequestAlone) { check_bits(wide_config(GetParam())); }
 TEST(Scorer, BitsDependOnTheRequestAloneWithATwoLayerGate) {
   ModelConfig config = wide_config("ddl-tc");
-  config.gate = "two-layer";
+  config.set("model.gate=two-layer");
   check_bits(config);
 }
 TEST(Scorer, BitsDependOnTheRequestAloneInBf16) {
@@ -237,9 +230,9 @@ TEST(Scorer, BitsDependOnTheRequestAloneWithARuleOfOnesOwn) {
 // The comparison has power: dropping a continuation's last token, or a context's first, changes the bits.
 TEST(Scorer, OtherRequestsHaveOtherBits) {
   const ModelConfig config = wide_config("ddl-cc");
-  const auto model = tame(config);
-  Scorer scorer(*model, {}, Exec{});
-  const Tokens context = tokens(9, 1, config.vocab), continuation = tokens(4, 2, config.vocab);
+  const Weights weights = tame(config);
+  Scorer scorer(weights, {}, Exec{});
+  const Ids context = tokens(9, 1, config.vocab), continuation = tokens(4, 2, config.vocab);
   const std::vector<ScoreRequest> requests = {{context, continuation},
                                               {context, {continuation.begin(), continuation.end() - 1}},
                                               {{context.begin() + 1, context.end()}, continuation}};
@@ -251,17 +244,17 @@ TEST(Scorer, OtherRequestsHaveOtherBits) {
 // Each distinct beginning is computed once, and a token's logits only where something is asked of them.
 TEST(Scorer, ComputesWhatIsSharedOnce) {
   const ModelConfig config = wide_config("ddl-cc");
-  const auto model = tame(config);
+  const Weights weights = tame(config);
   const auto requests = questions(40, config.context, config.vocab);
-  std::set<Tokens> distinct, asked;
+  std::set<Ids> distinct, asked;
   for (const ScoreRequest& r : requests) {
-    const Tokens all = kept(r, config.context);
+    const Ids all = kept(r, config.context);
     for (auto end = all.begin() + 1; end != all.end(); ++end) {
       distinct.emplace(all.begin(), end);
       if (all.end() - end <= std::ssize(r.continuation)) asked.emplace(all.begin(), end);
     }
   }
-  Scorer scorer(*model, {}, Exec{});
+  Scorer scorer(weights, {}, Exec{});
   scorer.score_all(requests);
   EXPECT_EQ(scorer.cost().tokens, std::ssize(distinct));
   EXPECT_EQ(scorer.cost().logits, std::ssize(asked));
@@ -271,13 +264,13 @@ TEST(Scorer, ComputesWhatIsSharedOnce) {
 // A comb: a branch at every token, deeper than runs may lie. Sharing ends there, the scores do not change.
 TEST(Scorer, TreesOfAnyDepth) {
   ModelConfig config = wide_config("ddl-tc");
-  const auto model = tame(config);
-  const Tokens spine = tokens(config.context, 1, config.vocab);
+  const Weights weights = tame(config);
+  const Ids spine = tokens(config.context, 1, config.vocab);
   std::vector<ScoreRequest> requests;
   for (Index n = 1; n < std::ssize(spine); ++n)
     for (std::int32_t tooth : {5, 6})
       requests.push_back({{spine.begin(), spine.begin() + n}, {tooth, tooth}});
-  Scorer together(*model, {.batch_tokens = 96}, Exec{}), alone(*model, {}, Exec{});
+  Scorer together(weights, {.batch_tokens = 96}, Exec{}), alone(weights, {}, Exec{});
   const auto scores = together.score_all(requests);
   for (std::size_t i = 0; i < requests.size(); ++i)
     EXPECT_TRUE(same_bits(alone.score_all({&requests[i], 1}), {scores[i]})) << i;
@@ -285,11 +278,11 @@ TEST(Scorer, TreesOfAnyDepth) {
 
 TEST(Scorer, HandsOutEachScoreOnce) {
   const ModelConfig config = wide_config("baseline");
-  const auto model = tame(config);
+  const Weights weights = tame(config);
   auto requests = questions(10, config.context, config.vocab);
   requests.push_back(requests[3]);                       // asked twice
   requests.push_back({tokens(3, 1, config.vocab), {}});  // nothing to score: certain
-  Scorer scorer(*model, {}, Exec{});
+  Scorer scorer(weights, {}, Exec{});
   std::vector<Index> times(requests.size(), 0);
   std::vector<Score> scores(requests.size());
   scorer.score(requests, [&](Index i, const Score& s) { ++times[i], scores[i] = s; });
@@ -304,7 +297,7 @@ TEST(Scorer, HandsOutEachScoreOnce) {
 
 TEST(NextToken, TheFirstOfEqualsIsTheMostLikely) {
   const std::vector<float> logits = {1, 3, 2, 3};
-  const NextToken next{logits, 0.5f, {3, std::log(2 + std::exp(-1.0) + std::exp(-0.5))}};
+  const NextToken next{logits, 0.5f, 3, std::log(2 + std::exp(-1.0) + std::exp(-0.5))};
   EXPECT_TRUE(next.is_most_likely(1));
   EXPECT_FALSE(next.is_most_likely(3));
   EXPECT_FALSE(next.is_most_likely(0));
@@ -315,8 +308,8 @@ TEST(NextToken, TheFirstOfEqualsIsTheMostLikely) {
 
 TEST(Scorer, RefusesWhatCannotBeScored) {
   const ModelConfig config = wide_config("baseline");
-  const auto model = tame(config);
-  Scorer scorer(*model, {}, Exec{});
+  const Weights weights = tame(config);
+  Scorer scorer(weights, {}, Exec{});
   const auto error = [&](const ScoreRequest& r) -> std::string {
     try {
       scorer.score_all({&r, 1});
@@ -325,27 +318,27 @@ TEST(Scorer, RefusesWhatCannotBeScored) {
     }
     return "";
   };
-  EXPECT_EQ(error({{1}, Tokens(40, 2)}), "");
-  EXPECT_NE(error({{1}, Tokens(41, 2)}).find("a continuation of 41 tokens"), std::string::npos);
+  EXPECT_EQ(error({{1}, Ids(40, 2)}), "");
+  EXPECT_NE(error({{1}, Ids(41, 2)}).find("a continuation of 41 tokens"), std::string::npos);
   EXPECT_NE(error({{1, 419}, {2, 3}}).find("token 419 is not in the model's vocabulary of 419"),
             std::string::npos);
   EXPECT_NE(error({{1}, {2, 419}}).find("token 419"), std::string::npos)
       << "the last token is only asked for";
   EXPECT_EQ(error({{1}, {2, 3}}), "") << "the scorer still works";
-  EXPECT_THROW(Scorer(*model, {.batch_tokens = 0}, Exec{}), UserError);
+  EXPECT_THROW(Scorer(weights, {.batch_tokens = 0}, Exec{}), UserError);
 }
 
 // --- the tree
 
 // (depth, position, tokens, first wanted) of every run
-struct Branch {
+struct Piece {
   Index depth, position;
-  Tokens tokens;
+  Ids tokens;
   Index first_wanted;
-  bool operator==(const Branch&) const = default;
+  bool operator==(const Piece&) const = default;
 };
-std::vector<Branch> branches(const RequestTree& tree) {
-  std::vector<Branch> out;
+std::vector<Piece> branches(const RequestTree& tree) {
+  std::vector<Piece> out;
   for (const TreeRun& r : tree.runs())
     out.push_back({r.depth, r.position, {r.tokens.begin(), r.tokens.end()}, r.first_wanted});
   return out;
@@ -356,7 +349,7 @@ TEST(RequestTree, BranchesWhereRequestsDo) {
       {{1, 2, 3}, {4, 5}}, {{1, 2, 3}, {6}}, {{1, 2, 3}, {4, 7, 8}}, {{1, 9}, {2, 2}}};
   const RequestTree tree(requests, 16, 4);
   EXPECT_EQ(branches(tree),
-            (std::vector<Branch>{
+            (std::vector<Piece>{
                 {0, 0, {1}, 1}, {1, 1, {2, 3}, 1}, {2, 3, {4}, 0}, {3, 4, {7}, 0}, {1, 1, {9, 2}, 0}}));
   EXPECT_EQ(tree.tokens(), 7);
   std::vector<std::pair<Index, std::int32_t>> asked;
@@ -369,9 +362,9 @@ TEST(RequestTree, BranchesWhereRequestsDo) {
 // The harness keeps the last L + 1 tokens and feeds all but the last.
 TEST(RequestTree, CutsOnTheLeft) {
   const std::vector<ScoreRequest> requests = {{{1, 2, 3, 4, 5, 6}, {7, 8}}};
-  EXPECT_EQ(branches(RequestTree(requests, 4, 4)), (std::vector<Branch>{{0, 0, {4, 5, 6, 7}, 2}}));
-  EXPECT_EQ(branches(RequestTree(requests, 2, 4)), (std::vector<Branch>{{0, 0, {6, 7}, 0}}));
-  EXPECT_EQ(branches(RequestTree(requests, 7, 4)), (std::vector<Branch>{{0, 0, {1, 2, 3, 4, 5, 6, 7}, 5}}));
+  EXPECT_EQ(branches(RequestTree(requests, 4, 4)), (std::vector<Piece>{{0, 0, {4, 5, 6, 7}, 2}}));
+  EXPECT_EQ(branches(RequestTree(requests, 2, 4)), (std::vector<Piece>{{0, 0, {6, 7}, 0}}));
+  EXPECT_EQ(branches(RequestTree(requests, 7, 4)), (std::vector<Piece>{{0, 0, {1, 2, 3, 4, 5, 6, 7}, 5}}));
   EXPECT_THROW(RequestTree(requests, 1, 4), UserError);
 }
 
@@ -379,7 +372,7 @@ TEST(RequestTree, SharesNothingBelowItsDepth) {
   const std::vector<ScoreRequest> requests = {
       {{1}, {2, 3, 4}}, {{1}, {2, 3, 5}}, {{1}, {2, 6}}, {{1}, {7, 7}}};
   EXPECT_EQ(branches(RequestTree(requests, 16, 2)),
-            (std::vector<Branch>{
+            (std::vector<Piece>{
                 {0, 0, {1}, 0}, {1, 1, {2}, 0}, {1, 1, {2, 3}, 0}, {1, 1, {2, 3}, 0}, {1, 1, {7}, 0}}));
 }
 

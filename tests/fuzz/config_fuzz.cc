@@ -9,6 +9,7 @@
 
 #include "fuzz/driver.h"
 #include "model/config_json.h"
+#include "model/plan.h"
 #include "model/reference_layout.h"
 
 namespace {
@@ -16,7 +17,7 @@ namespace {
 ddl::ModelConfig small_model() {
   ddl::ModelConfig config;
   config.layers = 1, config.width = 8, config.heads = 2, config.vocab = 11, config.context = 16;
-  config.compressor = "block";
+  config.set("model.compressor=block");
   return config;
 }
 
@@ -27,8 +28,8 @@ class Released {
     std::string pattern = (std::filesystem::temp_directory_path() / "ddl_fuzz_XXXXXX").string();
     if (!::mkdtemp(pattern.data())) std::abort();
     folder_ = pattern;
-    const auto model = ddl::make_model(small_model(), {1, 1}, ddl::Model::Mode::kInfer, 1, ddl::Exec{});
-    const ddl::ReferenceModel reference = ddl::to_reference(*model);
+    const ddl::Weights weights(small_model(), 1, ddl::Exec{});
+    const ddl::ReferenceModel reference = ddl::to_reference(weights);
     ddl::write_safetensors(folder_ + "/model.safetensors", reference.tensors, {});
     config = reference.config.dump();
   }
@@ -69,7 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                                    : ddl::parse_model_config(text, "config.json");
     const std::string again = ddl::model_config_json(config).dump();
     if (ddl::model_config_json(ddl::parse_model_config(again, "again")).dump() != again) std::abort();
-    ddl::plan_model(config, {1, 1}, ddl::Model::Mode::kInfer);
+    ddl::plan_model(config, {1, 1});
   } catch (const ddl::UserError&) {
   }
   return 0;

@@ -100,9 +100,8 @@ struct Outcome {
 Outcome run(Index slots, Index count, GenerateOptions options, const std::string& prompt = "hello",
             const std::string& residual = "ddl-tc") {
   const Exec ex{.threads = 2};
-  const auto model = make_model(model_config({.residual = residual}), {1, 1}, Model::Mode::kInfer, 1, ex);
-  scramble(*model);
-  const auto decoder = make_decoder(*model, {.slots = slots}, ex);
+  const Weights weights = scrambled_weights(model_config({.residual = residual}));
+  const auto decoder = make_decoder(weights, {.slots = slots}, ex);
   Outcome r;
   r.streamed.resize(static_cast<std::size_t>(count));
   const auto text = [&](Index i, std::string_view piece) { r.streamed[i] += piece; };

@@ -44,7 +44,7 @@ TEST(Allocation, NoneAfterTheFirstStep) {
         ModelConfig m = model_config({.residual = name, .gate = gate});
         m.precision = precision, m.recompute = "block";
         const Exec ex{.threads = 2};
-        const auto model = make_model(m, {2, 4}, Model::Mode::kTrain, 1, ex);
+        const auto model = trainable(m, {2, 4}, 1, ex);
         const auto x = tokens(8, 1), y = tokens(8, 2);
         model->loss_and_grad({x.data(), y.data()}, 1, ex);
         const long before = allocations;

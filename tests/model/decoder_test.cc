@@ -1,68 +1,36 @@
 // Cached decoding against the oracle's full forward pass: every rule, token by token, however the tokens
 // come.
-#include "infer/decoder.h"
+#include "model/decoder.h"
 
 #include <gtest/gtest.h>
 
-#include "model/example_rule.h"
 #include "model/oracle_model.h"
+#include "model/plan.h"
 
 namespace ddl {
 namespace {
 
-constexpr Index kVocab = 11;
-
-struct Sequence {
-  std::vector<std::int32_t> tokens;
-  std::vector<double> truth_TV;  // the oracle's logits after every token
-  double amplified = 1;          // what the problem itself makes of rounding, in units of f32's epsilon
-};
-
 // A model with the oracle's logits for a few sequences.
 struct Subject {
   ModelConfig config;
-  std::unique_ptr<Model> model;
-  ref::Config oracle;
+  Weights weights;
   ref::Parameters<double> parameters;
 
-  explicit Subject(const Case& c, const std::string& precision = "f32") : config(model_config(c)) {
-    config.precision = precision;
-    model = make_model(config, {1, 1}, Model::Mode::kInfer, 1, Exec{});
-    scramble(*model);
-    oracle = oracle_config(c);
-    parameters = oracle_parameters(*model);
-  }
+  explicit Subject(const Case& c)
+      : config(model_config(c)), weights(scrambled_weights(config)), parameters(oracle_parameters(weights)) {}
 
-  Sequence sequence(Index n, std::uint64_t seed) const {
-    Sequence s{tokens(n, seed), {}, 1};
-    s.truth_TV = ref::logits(oracle, parameters, s.tokens, 1, n);
-    s.amplified = amplification(s.truth_TV, ref::logits(oracle, nudged(parameters), s.tokens, 1, n));
-    return s;
-  }
-
-  // How far logits after token t are from the truth, 1 being what rounding explains.
-  double error(const Sequence& s, Index t, std::span<const float> logits, double eps_factor = 1) const {
-    const std::vector<double> actual(logits.begin(), logits.end());
-    const std::vector<double> expected(s.truth_TV.begin() + t * kVocab,
-                                       s.truth_TV.begin() + (t + 1) * kVocab);
-    return rounding_ratio(actual, expected, roundings(config, t + 1)) / (s.amplified * eps_factor);
+  Sequence sequence(Index n, std::uint64_t seed) const { return oracle_sequence(config, parameters, n, seed); }
+  double error(const Sequence& s, Index t, std::span<const float> logits) const {
+    return logits_error(config, s, t, logits);
   }
 };
 
-std::span<const std::int32_t> part(const Sequence& s, Index begin, Index count) {
-  return std::span(s.tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
-}
-
-class EveryRule : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Decoder, EveryRule, testing::ValuesIn(rule_names()), [](const auto& param_info) {
-  std::string name = param_info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+class EveryRuleDecoding : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Decoder, EveryRuleDecoding, testing::ValuesIn(rule_names()), rule_test_name);
 
 // Spans of every kind over one sequence of 16 tokens: single tokens from the first (prompts shorter than the
 // kernels of 3 and 4 taps), a prompt then single tokens, chunks that cut a prompt anywhere, all at once.
-TEST_P(EveryRule, CachedDecodingIsAFullForwardPass) {
+TEST_P(EveryRuleDecoding, CachedDecodingIsAFullForwardPass) {
   for (const char* gate : {"linear", "two-layer"})
     for (const char* compressor : {"sublayer", "block"}) {
       const Subject subject({.residual = GetParam(), .gate = gate, .compressor = compressor, .mup = true});
@@ -70,7 +38,7 @@ TEST_P(EveryRule, CachedDecodingIsAFullForwardPass) {
       for (Index chunk : {1, 2, 3, 5, 64})
         for (const std::vector<Index>& appends :
              {std::vector<Index>(16, 1), {16}, {1, 15}, {2, 1, 1, 1, 11}, {7, 1, 1, 1, 1, 5}, {12, 4}}) {
-          const auto decoder = make_decoder(*subject.model, {.slots = 2, .chunk = chunk}, Exec{.threads = 2});
+          const auto decoder = make_decoder(subject.weights, {.slots = 2, .chunk = chunk}, Exec{.threads = 2});
           Index t = 0, visited = 0;
           for (const Index n : appends) {
             const Decoder::Append a{1, part(s, t, n)};
@@ -91,12 +59,12 @@ TEST_P(EveryRule, CachedDecodingIsAFullForwardPass) {
 }
 
 // Sequences of different lengths share steps; slots are used again; logits() is the last token's.
-TEST_P(EveryRule, BatchesOfDifferentLengthsAndSlotsUsedAgain) {
+TEST_P(EveryRuleDecoding, BatchesOfDifferentLengthsAndSlotsUsedAgain) {
   const Subject subject({.residual = GetParam()});
   std::vector<Sequence> s;
   for (Index i = 0; i < 4; ++i) s.push_back(subject.sequence(14 - i, 10 + static_cast<std::uint64_t>(i)));
   const Exec ex{.threads = 2};
-  const auto decoder = make_decoder(*subject.model, {.slots = 3, .chunk = 8}, ex);
+  const auto decoder = make_decoder(subject.weights, {.slots = 3, .chunk = 8}, ex);
   std::vector<Index> at(4, 0);
   const auto step = [&](const std::vector<std::array<Index, 3>>& work) {  // slot, sequence, tokens
     std::vector<Decoder::Append> appends;
@@ -123,12 +91,12 @@ TEST_P(EveryRule, BatchesOfDifferentLengthsAndSlotsUsedAgain) {
   step({{2, 0, 2}, {0, 3, 1}});
 }
 
-TEST_P(EveryRule, ASequencesBitsDoNotDependOnItsCompanyOrOnThreads) {
+TEST_P(EveryRuleDecoding, ASequencesBitsDoNotDependOnItsCompanyOrOnThreads) {
   const Subject subject({.residual = GetParam()});
   const Sequence s = subject.sequence(10, 1), other = subject.sequence(10, 2);
   const auto run = [&](Index company, int threads) {
     const Exec ex{.threads = threads};
-    const auto decoder = make_decoder(*subject.model, {.slots = 4}, ex);
+    const auto decoder = make_decoder(subject.weights, {.slots = 4}, ex);
     std::vector<float> all;
     for (Index t = 0; t < 10; ++t) {
       std::vector<Decoder::Append> appends{{3, part(s, t, 1)}};
@@ -145,15 +113,15 @@ TEST_P(EveryRule, ASequencesBitsDoNotDependOnItsCompanyOrOnThreads) {
 
 // The weights' rounding to bf16 moves the logits themselves; beyond that, cached and whole must agree to the
 // rounding of the activations, eps per sublayer.
-TEST_P(EveryRule, Bf16IsWithinItsRounding) {
+TEST_P(EveryRuleDecoding, Bf16IsWithinItsRounding) {
   ModelConfig m = model_config({.residual = GetParam()});
   m.width = 64, m.heads = 2, m.mlp = 0, m.precision = "bf16";
   const Exec ex{.threads = 2};
-  const auto model = make_model(m, {1, 1}, Model::Mode::kInfer, 3, ex);
+  const Weights weights(m, 3, ex);
   const auto x = tokens(16, 1);
   const auto collect = [&](Index n) {
     std::vector<double> all;
-    const auto decoder = make_decoder(*model, {}, ex);
+    const auto decoder = make_decoder(weights, {}, ex);
     for (Index t = 0; t < 16; t += n) {
       const Decoder::Append a{0,
                               std::span(x).subspan(static_cast<std::size_t>(t), static_cast<std::size_t>(n))};
@@ -173,11 +141,11 @@ TEST_P(EveryRule, Bf16IsWithinItsRounding) {
 }
 
 // What the plan promises is what decoding keeps.
-TEST_P(EveryRule, CachesAreThosePlanned) {
+TEST_P(EveryRuleDecoding, CachesAreThosePlanned) {
   const ModelConfig m = model_config({.residual = GetParam()});
   const ModelPlan plan = plan_model(m, {1, 1});
-  const auto model = make_model(m, {1, 1}, Model::Mode::kInfer, 1, Exec{});
-  const auto decoder = make_decoder(*model, {.slots = 64}, Exec{});
+  const Weights weights(m, 1, Exec{});
+  const auto decoder = make_decoder(weights, {.slots = 64}, Exec{});
   std::size_t history = 0, keys_values = 0;
   for (const Arena::Entry& e : decoder->arena().ledger()) {
     if (e.name.starts_with("history")) history += e.bytes;
@@ -196,7 +164,7 @@ TEST_P(EveryRule, CachesAreThosePlanned) {
 
 TEST(Decoder, RefusesWhatDoesNotFit) {
   const Subject subject({});
-  const auto decoder = make_decoder(*subject.model, {.slots = 1, .context = 8}, Exec{});
+  const auto decoder = make_decoder(subject.weights, {.slots = 1, .context = 8}, Exec{});
   const Sequence s = subject.sequence(10, 1);
   const auto error = [&](std::span<const std::int32_t> tokens) -> std::string {
     const Decoder::Append a{0, tokens};
@@ -216,8 +184,8 @@ TEST(Decoder, RefusesWhatDoesNotFit) {
   decoder->reset(0);
   const std::vector<std::int32_t> strange{3, 11};
   EXPECT_NE(error(strange).find("token 11 is not in the model's vocabulary of 11"), std::string::npos);
-  EXPECT_THROW(make_decoder(*subject.model, {.context = 17}, Exec{}), UserError);
-  EXPECT_THROW(make_decoder(*subject.model, {.slots = 0}, Exec{}), UserError);
+  EXPECT_THROW(make_decoder(subject.weights, {.context = 17}, Exec{}), UserError);
+  EXPECT_THROW(make_decoder(subject.weights, {.slots = 0}, Exec{}), UserError);
 }
 
 // The tests' power: a history that is one step off, or a slot that keeps its predecessor's, is far outside
@@ -226,7 +194,7 @@ TEST(Decoder, AFaultyHistoryWouldBeNoticed) {
   for (const char* rule : {"ddl-tc", "ddl-tc-noec", "ddl-cc"}) {
     const Subject subject({.residual = rule});
     const Sequence s = subject.sequence(12, 1);
-    const auto decoder = make_decoder(*subject.model, {.slots = 2}, Exec{});
+    const auto decoder = make_decoder(subject.weights, {.slots = 2}, Exec{});
     double shifted = 0;
     // Leaving the third token out moves every later history by one.
     for (Index t = 0; t < 12; ++t) {
@@ -243,28 +211,6 @@ TEST(Decoder, AFaultyHistoryWouldBeNoticed) {
     decoder->append({&b, 1}, Exec{});
     EXPECT_GT(subject.error(s, 11, decoder->logits(0)), 10) << rule;
   }
-}
-
-// A rule that lives outside the project decodes like the others: span by span as at once.
-TEST(Decoder, WorksWithARuleOfOnesOwn) {
-  register_example_rule();
-  ModelConfig m = model_config({});
-  m.residual = "example-strength";
-  const auto model = make_model(m, {1, 1}, Model::Mode::kInfer, 1, Exec{});
-  scramble(*model);
-  const auto x = tokens(12, 1);
-  const auto collect = [&](std::size_t n) {
-    const auto decoder = make_decoder(*model, {}, Exec{});
-    std::vector<double> all;
-    for (std::size_t t = 0; t < x.size(); t += n) {
-      const Decoder::Append a{0, std::span(x).subspan(t, n)};
-      decoder->append_visiting(
-          {&a, 1}, [&](Index, Index, std::span<const float> z) { all.insert(all.end(), z.begin(), z.end()); },
-          Exec{});
-    }
-    return all;
-  };
-  EXPECT_LT(rounding_ratio(collect(1), collect(12), roundings(m, 12)), 1);
 }
 
 }  // namespace

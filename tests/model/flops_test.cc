@@ -1,7 +1,8 @@
 // FLOPs against a count by hand.
 #include <gtest/gtest.h>
 
-#include "model/model.h"
+#include "model/oracle_model.h"
+#include "model/plan.h"
 
 namespace ddl {
 namespace {
@@ -10,7 +11,8 @@ namespace {
 ModelConfig counted(const std::string& residual) {
   ModelConfig m;
   m.layers = 1, m.width = 8, m.heads = 2, m.mlp = 7, m.vocab = 11, m.context = 3, m.precision = "f32";
-  m.residual = residual, m.channels = 4, m.state_kernel = 4, m.embed_kernel = 4;
+  m.use_residual(residual);
+  for (const char* key : {"model.channels", "model.state_kernel", "model.embed_kernel"}) set_if_known(m, key, "4");
   return m;
 }
 

@@ -1,59 +1,75 @@
 // The fast model against the oracle: loss and the gradient of every parameter, for every rule and option.
-#include "model/model.h"
-
 #include <gtest/gtest.h>
 
 #include "model/oracle_model.h"
+#include "model/plan.h"
 
 namespace ddl {
 namespace {
 
 void check(const Case& c) {
   const ModelConfig m = model_config(c);
-  const ref::Config r = oracle_config(c);
   const Exec ex{.threads = 2};
   const Index N = c.B * c.T;
-  const auto model = make_model(m, {c.B, c.T}, Model::Mode::kTrain, 1, ex);
+  const auto model = trainable(m, {c.B, c.T}, 1, ex);
   scramble(*model);
   const auto x = tokens(N, 1), y = tokens(N, 2);
   const BatchView batch{x.data(), y.data()};
   const double loss = model->loss_and_grad(batch, 1, ex);
-  const auto parameters = oracle_parameters(*model);
+  const auto parameters = oracle_parameters(model->weights());
   const std::string name = fmt::format("{} D {} value {} gate {} compressor {} T {}", c.residual, c.channels,
                                        c.value, c.gate, c.compressor, c.T);
   // The same tensors, no more and no fewer.
-  const auto counts = ref::parameter_counts(r);
-  ASSERT_EQ(counts.size(), model->table().list().size()) << name;
-  for (const Param& p : model->table().list()) ASSERT_EQ(counts.at(p.name), p.count) << p.name << " " << name;
+  const auto& table = model->weights().table().list();
+  const auto counts = ref::parameter_counts(oracle_shape(m), *make_oracle<double>(m));
+  ASSERT_EQ(counts.size(), table.size()) << name;
+  for (const Param& p : table) ASSERT_EQ(counts.at(p.name), p.count) << p.name << " " << name;
 
-  const double truth = ref::loss(r, parameters, x, y, c.B, c.T);
-  EXPECT_LT(rounding_ratio({loss}, {truth}, roundings(m, N)), 1) << name;
+  const Truth truth = oracle_truth(m, parameters, x, y, c.B, c.T);
+  EXPECT_LT(rounding_ratio({loss}, {truth.loss}, roundings(m, N)), 1) << name;
   EXPECT_EQ(model->loss(batch, {}, ex), loss) << "the loss alone takes the same path: " << name;
-  const auto gradients = ref::loss_gradient(r, parameters, x, y, c.B, c.T);
-  const auto moved = ref::loss_gradient(r, nudged(parameters), x, y, c.B, c.T);
   std::vector<double> everything;
-  for (const auto& [tensor_name, values] : gradients)
+  for (const auto& [tensor_name, values] : truth.gradients)
     everything.insert(everything.end(), values.begin(), values.end());
-  for (const Param& p : model->table().list()) {
-    const auto& expected = gradients.at(p.name);
+  for (const Param& p : table) {
+    const auto& expected = truth.gradients.at(p.name);
+    const auto actual = tensor(model->gradients(), p);
     if (rms(expected) <
         1e-10 * rms(everything)) {  // zero by symmetry (q and k of a single token): so must ours be
-      EXPECT_LT(rms(tensor(model->grads(), p)), 16 * 0x1p-24 * std::sqrt(roundings(m, N)) * rms(everything))
+      EXPECT_LT(rms(actual), 16 * 0x1p-24 * std::sqrt(roundings(m, N)) * rms(everything))
           << p.name << " of " << name;
       continue;
     }
-    EXPECT_LT(rounding_ratio(tensor(model->grads(), p), expected, roundings(m, N)),
-              amplification(expected, moved.at(p.name)))
+    EXPECT_LT(rounding_ratio(actual, expected, roundings(m, N)), amplification(expected, truth.moved.at(p.name)))
         << p.name << " of " << name;
   }
 }
 
 class EveryRule : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Model, EveryRule, testing::ValuesIn(rule_names()), [](const auto& param_info) {
-  std::string name = param_info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Model, EveryRule, testing::ValuesIn(rule_names()), rule_test_name);
+
+// The oracle that a rule registers is the variant of that name, which src/ref assembles on its own.
+TEST_P(EveryRule, TheOracleIsTheVariantOfThatName) {
+  for (const char* compressor : {"sublayer", "block"})
+    for (const char* gate : {"linear", "two-layer"})
+      for (const char* value : {"sigmoid", "biased", "linear"}) {
+        const ModelConfig m = model_config(
+            {.residual = GetParam(), .value = value, .gate = gate, .compressor = compressor, .mup = true});
+        ref::Config r;
+        static_cast<ref::Shape&>(r) = oracle_shape(m);
+        r.channels = 3, r.compress_kernel = 3, r.embed_kernel = 4, r.gate_hidden = 5;
+        r = ref::with_variant(r, GetParam());
+        r.gate = gate == std::string("linear") ? ref::Gate::linear : ref::Gate::two_layer;
+        r.value = value == std::string("sigmoid")  ? ref::Value::sigmoid
+                  : value == std::string("biased") ? ref::Value::biased
+                                                   : ref::Value::linear;
+        r.compressor_per_sublayer = compressor == std::string("sublayer");
+        const auto parameters = oracle_parameters(scrambled_weights(m));
+        const auto x = tokens(8, 1);
+        EXPECT_EQ(oracle_logits(m, parameters, x, 2, 4), ref::logits(r, parameters, x, 2, 4))
+            << compressor << " " << gate << " " << value;
+      }
+}
 
 TEST_P(EveryRule, LossAndEveryGradient) { check({.residual = GetParam()}); }
 
@@ -80,19 +96,19 @@ TEST_P(EveryRule, OneCompressorPerBlockAndMup) {
 TEST_P(EveryRule, TargetsThatAreNotPredictedAddNothing) {
   const Case c{.residual = GetParam(), .B = 1, .T = 6};
   const Exec ex{};
-  const auto some = make_model(model_config(c), {1, 6}, Model::Mode::kTrain, 1, ex);
+  const auto some = trainable(model_config(c), {1, 6}, 1, ex);
   const auto x = tokens(6, 1);
   auto y = tokens(6, 2);
   for (Index i = 3; i < 6; ++i) y[i] = -1;
   scramble(*some);
   const double masked = some->loss_and_grad({x.data(), y.data()}, 1, ex);
-  const auto shorter = make_model(model_config(c), {1, 3}, Model::Mode::kTrain, 1, ex);
+  const auto shorter = trainable(model_config(c), {1, 3}, 1, ex);
   scramble(*shorter);
   EXPECT_LT(rounding_ratio({masked}, {shorter->loss_and_grad({x.data(), y.data()}, 1, ex)}, 100), 1);
   // A leak would be as large as the gradient itself; rounding, however amplified, is far below.
-  for (const Param& p : some->table().list()) {
-    auto difference = tensor(some->grads(), p);
-    const auto expected = tensor(shorter->grads(), p);
+  for (const Param& p : some->weights().table().list()) {
+    auto difference = tensor(some->gradients(), p);
+    const auto expected = tensor(shorter->gradients(), p);
     for (std::size_t i = 0; i < expected.size(); ++i) difference[i] -= expected[i];
     EXPECT_LT(rms(difference), 1e-3 * rms(expected)) << p.name;
   }
@@ -110,29 +126,29 @@ TEST_P(EveryRule, BitsDoNotDependOnThreadsOrRecomputation) {
     for (int threads : {1, 2}) {
       m.recompute = recompute;
       const Exec ex{.threads = threads};
-      const auto model = make_model(m, {2, 40}, Model::Mode::kTrain, 3, ex);
+      const auto model = trainable(m, {2, 40}, 3, ex);
       scramble(*model);
       const double l = model->loss_and_grad({x.data(), y.data()}, 1, ex);
       if (grads.empty()) {
-        grads.assign(model->grads().begin(), model->grads().end());
+        grads.assign(model->gradients().begin(), model->gradients().end());
         loss = l;
       }
       EXPECT_EQ(l, loss) << recompute << threads;
-      EXPECT_TRUE(std::equal(grads.begin(), grads.end(), model->grads().begin()))
+      EXPECT_TRUE(std::equal(grads.begin(), grads.end(), model->gradients().begin()))
           << recompute << " " << threads;
       model->loss_and_grad({x.data(), y.data()}, 1, ex);
-      for (const Param& p : model->table().list())
+      for (const Param& p : model->weights().table().list())
         for (Index i = p.offset; i < p.offset + p.count; ++i)
-          ASSERT_NEAR(model->grads()[i], 2 * grads[i], 1e-3 * std::abs(grads[i]) + 1e-6) << p.name;
+          ASSERT_NEAR(model->gradients()[i], 2 * grads[i], 1e-3 * std::abs(grads[i]) + 1e-6) << p.name;
     }
 }
 
 // The largest relative distance, by root mean square, between two models' gradients of a tensor.
-double distance(Model& model, Model& truth) {
+double distance(TrainableModel& model, TrainableModel& truth) {
   double worst = 0;
-  for (const Param& p : truth.table().list()) {
-    auto difference = tensor(model.grads(), p);
-    const auto expected = tensor(truth.grads(), p);
+  for (const Param& p : truth.weights().table().list()) {
+    auto difference = tensor(model.gradients(), p);
+    const auto expected = tensor(truth.gradients(), p);
     for (std::size_t i = 0; i < expected.size(); ++i) difference[i] -= expected[i];
     worst = std::max(worst, rms(difference) / rms(expected));
   }
@@ -150,11 +166,12 @@ TEST_P(EveryRule, Bf16IsWithinItsRounding) {
   const Exec ex{.threads = 2};
   const auto x = tokens(80, 1, 50);
   auto y = tokens(80, 2, 50);
-  const auto f32 = make_model(m, {2, 40}, Model::Mode::kTrain, 3, ex);
-  const auto rounded = make_model(m, {2, 40}, Model::Mode::kTrain, 3, ex);
-  for (float& w : rounded->params()) w = to_float(to_bf16(w));
+  const auto f32 = trainable(m, {2, 40}, 3, ex);
+  const auto rounded = trainable(m, {2, 40}, 3, ex);
+  for (float& w : rounded->weights().values()) w = to_float(to_bf16(w));
+  rounded->upload(ex);
   m.precision = "bf16";
-  const auto b16 = make_model(m, {2, 40}, Model::Mode::kTrain, 3, ex);
+  const auto b16 = trainable(m, {2, 40}, 3, ex);
   const double loss32 = f32->loss_and_grad({x.data(), y.data()}, 1, ex);
   const double loss16 = b16->loss_and_grad({x.data(), y.data()}, 1, ex);
   rounded->loss_and_grad({x.data(), y.data()}, 1, ex);
@@ -164,7 +181,7 @@ TEST_P(EveryRule, Bf16IsWithinItsRounding) {
   EXPECT_LT(distance(*b16, *f32), bound);
 
   y[7] = -1;  // mutant: one of eighty tokens left out
-  std::fill(f32->grads().begin(), f32->grads().end(), 0.0f);
+  std::fill(f32->gradients().begin(), f32->gradients().end(), 0.0f);
   f32->loss_and_grad({x.data(), y.data()}, 1, ex);
   EXPECT_GT(distance(*b16, *f32), bound);
 }
@@ -172,19 +189,22 @@ TEST_P(EveryRule, Bf16IsWithinItsRounding) {
 TEST_P(EveryRule, PlanSaysWhatIsTaken) {
   const ModelConfig m = model_config({.residual = GetParam()});
   const ModelPlan plan = plan_model(m, {2, 5});
-  const auto model = make_model(m, {2, 5}, Model::Mode::kTrain, 1, default_exec());
-  EXPECT_EQ(plan.total_bytes, model->arena().used_bytes());
-  EXPECT_EQ(plan.table.parameter_count(), model->table().parameter_count());
+  const auto model = trainable(m, {2, 5}, 1, default_exec());
+  std::size_t taken = 0;  // apart from the optimizer
+  for (const Arena::Entry& entry : model->memory())
+    if (!entry.name.starts_with("optimizer")) taken += entry.bytes;
+  EXPECT_EQ(plan.total_bytes, taken);
+  EXPECT_EQ(plan.table.parameter_count(), model->weights().table().parameter_count());
 }
 
 // A control differs from its twin in the update alone.
 TEST(Controls, ShareParametersAndStartingValuesWithTheirTwin) {
   for (const auto& [delta, control] :
        {std::pair{"ddl-dv1", "wo-dv1"}, {"ddl-tc", "wo-tc"}, {"ddl-cc", "wo-cc"}}) {
-    const auto a = make_model(model_config({.residual = delta}), {1, 4}, Model::Mode::kTrain, 5, Exec{});
-    const auto b = make_model(model_config({.residual = control}), {1, 4}, Model::Mode::kTrain, 5, Exec{});
-    ASSERT_EQ(a->table().list().size(), b->table().list().size());
-    EXPECT_TRUE(std::equal(a->params().begin(), a->params().end(), b->params().begin(), b->params().end()));
+    const auto a = trainable(model_config({.residual = delta}), {1, 4}, 5, Exec{});
+    const auto b = trainable(model_config({.residual = control}), {1, 4}, 5, Exec{});
+    ASSERT_EQ(a->weights().table().list().size(), b->weights().table().list().size());
+    EXPECT_TRUE(std::equal(a->weights().values().begin(), a->weights().values().end(), b->weights().values().begin(), b->weights().values().end()));
     const auto x = tokens(4, 1), y = tokens(4, 2);
     EXPECT_NE(a->loss({x.data(), y.data()}, {}, Exec{}), b->loss({x.data(), y.data()}, {}, Exec{}));
   }
@@ -193,7 +213,7 @@ TEST(Controls, ShareParametersAndStartingValuesWithTheirTwin) {
 TEST(Presets, HaveThePapersSizes) {
   const auto millions = [](const char* name) {
     ModelConfig c = preset(name);
-    c.residual = "baseline";
+    c.use_residual("baseline");
     return static_cast<double>(plan_model(c, {1, 8}).table.parameter_count()) / 1e6;
   };
   EXPECT_NEAR(millions("small"), 124, 1);
@@ -208,7 +228,7 @@ TEST(BadSizes, AreRefusedWithTheNumbers) {
     ModelConfig m = model_config({});
     change(m);
     try {
-      make_model(m, shape, Model::Mode::kTrain, 1, Exec{});
+      trainable(m, shape);
     } catch (const UserError& e) {
       return e.what();
     }
@@ -219,7 +239,7 @@ TEST(BadSizes, AreRefusedWithTheNumbers) {
   EXPECT_NE(error([](auto& m) { m.heads = 8; }).find("even"), std::string::npos);
   EXPECT_NE(error([](auto&) {}, {1, 17}).find("1 to 16 tokens"), std::string::npos);
   EXPECT_NE(error([](auto&) {}, {0, 4}).find("1 to 1048576 sequences"), std::string::npos);
-  EXPECT_NE(error([](auto& m) { m.residual = "ddl-xx"; }).find("nearest"), std::string::npos);
+  EXPECT_NE(error([](auto& m) { m.use_residual("ddl-xx"); }).find("nearest"), std::string::npos);
   EXPECT_NE(error([](auto& m) { m.context = 1 << 20; }, {1 << 12, 1 << 20}).find("the machine has"),
             std::string::npos);
 }

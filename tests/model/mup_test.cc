@@ -8,7 +8,7 @@
 
 #include "core/rng.h"
 #include "kernels/adamw.h"
-#include "model/model.h"
+#include "model/engine.h"
 #include "model/wrapped_rule.h"
 
 namespace ddl {
@@ -17,17 +17,19 @@ namespace {
 // Records the rms of every sublayer's output.
 class RecordingRule : public WrappedRule {
  public:
-  RecordingRule(std::unique_ptr<Residual<float>> inner, Index size, std::vector<double>& output_rms)
-      : WrappedRule(std::move(inner)), size_(size), output_rms_(output_rms) {}
-  void advance(Index s, float* next_context_NC, const float* h_NC, const Exec& ex) override {
+  RecordingRule(std::unique_ptr<ResidualRule<float>> inner, Index C, std::vector<double>& output_rms)
+      : WrappedRule(std::move(inner)), C_(C), output_rms_(output_rms) {}
+  void write_and_read(Index s, float* next_context_NC, const float* h_NC, const Tokens& tokens,
+                      const Exec& ex) override {
+    const Index size = tokens.count * C_;
     double squares = 0;
-    for (Index i = 0; i < size_; ++i) squares += double{h_NC[i]} * h_NC[i];
-    output_rms_.push_back(std::sqrt(squares / static_cast<double>(size_)));
-    WrappedRule::advance(s, next_context_NC, h_NC, ex);
+    for (Index i = 0; i < size; ++i) squares += double{h_NC[i]} * h_NC[i];
+    output_rms_.push_back(std::sqrt(squares / static_cast<double>(size)));
+    WrappedRule::write_and_read(s, next_context_NC, h_NC, tokens, ex);
   }
 
  private:
-  const Index size_;
+  const Index C_;
   std::vector<double>& output_rms_;
 };
 
@@ -40,17 +42,17 @@ struct Coordinates {
 
 Coordinates measure(Index width, const std::string& residual, Scaling scaling) {
   std::vector<double> output_rms;
-  register_wrapped("recording", residual, [&](auto inner, const ModelConfig& config, BatchShape shape) {
-    return std::make_unique<RecordingRule>(std::move(inner), shape.N() * config.width, output_rms);
+  register_wrapped("recording", residual, [&](auto inner, const ModelConfig& config) {
+    return std::make_unique<RecordingRule>(std::move(inner), config.width, output_rms);
   });
   ModelConfig m;
-  m.layers = 1, m.width = width, m.heads = width / 64, m.vocab = 64, m.context = 32, m.residual = "recording";
+  m.layers = 1, m.width = width, m.heads = width / 64, m.vocab = 64, m.context = 32, m.use_residual("recording");
   m.precision = "f32", m.mup = true, m.base_width = 256;
   if (scaling == Scaling::kWeightsDoNotScale)
     m.hidden_std_factor *= std::sqrt(static_cast<double>(width) / static_cast<double>(m.base_width));
   const Index B = 1, T = 32, N = B * T;
   const Exec ex{.threads = 2};
-  const auto model = make_model(m, {B, T}, Model::Mode::kTrain, 1, ex);
+  const auto model = make_trainable(m, {B, T}, OptimizerConfig{}, 1, ex);
   std::vector<std::int32_t> x(N), y(N);
   const Random random(1, "mup");
   for (Index n = 0; n < N; ++n) {
@@ -61,16 +63,17 @@ Coordinates measure(Index width, const std::string& residual, Scaling scaling) {
   model->loss({x.data(), y.data()}, {before.data(), nullptr}, ex);
   const std::vector<double> at_the_start = output_rms;
   model->loss_and_grad({x.data(), y.data()}, 1, ex);
-  for (const Param& p : model->table().list()) {
+  for (const Param& p : model->weights().table().list()) {
     if (!p.hidden_matrix) continue;
     std::vector<float> first(p.count), second(p.count);
     AdamW adam;
     const double ratio = static_cast<double>(m.base_width) / static_cast<double>(width);
     adam.lr = 1e-5 * (scaling == Scaling::kRatesDoNotScale ? 1 : ratio);
     // Small enough that the change of the loss is linear in it.
-    adamw_step(&model->params()[p.offset], first.data(), second.data(), nullptr, &model->grads()[p.offset],
+    adamw_step(&model->weights().values()[p.offset], first.data(), second.data(), nullptr, &model->gradients()[p.offset],
                true, adam, p.count, ex);
   }
+  model->upload(ex);
   model->loss({x.data(), y.data()}, {after.data(), nullptr}, ex);
   double change = 0;
   for (Index n = 0; n < N; ++n) change += std::pow(after[n] - before[n], 2) / static_cast<double>(N);

@@ -62,8 +62,7 @@ TEST(OptimizerChoice, CheckpointsHoldTheStateByName) {
   Index matrices = 0, floats = 0;
   for (const TensorInfo& t : model.tensors()) {
     for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) of_adamw.insert(prefix + t.name);
-    const bool matrix =
-        t.shape.size() == 2 && t.shape[0] > 1 && !contains(t.name, "wte") && !contains(t.name, "compress");
+    const bool matrix = contains(t.name, ".c_") || contains(t.name, "v_proj.weight");
     if (matrix) of_muon.insert("momentum." + t.name);
     if (!matrix)
       for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) of_muon.insert(prefix + t.name);

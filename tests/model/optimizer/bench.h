@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "core/rng.h"
-#include "model/model.h"
+#include "model/config.h"
 #include "model/optimizer/optimizer.h"
+#include "model/weights.h"
 
 namespace ddl {
 
 inline ModelConfig optimizer_test_model() {
   ModelConfig c;
-  c.layers = 1, c.width = 16, c.heads = 2, c.vocab = 11, c.context = 4, c.precision = "f32",
-  c.residual = "ddl-cc";
+  c.layers = 1, c.width = 16, c.heads = 2, c.vocab = 11, c.context = 4, c.precision = "f32";
   return c;
 }
 
@@ -35,8 +35,7 @@ struct OptimizerBench {
     optimizer->start_average(params, Exec{});
   }
   OptimizerBench(const ModelConfig& model, const OptimizerConfig& config)
-      : OptimizerBench(plan_model(model, {1, 4}).table, model.hidden_lr_factor(),
-                       config) {}
+      : OptimizerBench(param_table(model), model.hidden_lr_factor(), config) {}
 
   void fill_grads(double scale, std::uint64_t seed = 7) {
     const Random random(seed, "grads");
