@@ -26,7 +26,7 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
   for (const char* rule : {"baseline", "ddl-cc"}) {
     const std::string run = folder / "demo/" + rule;
     const RunConfig config = load_run_config({"", contents_of(run + "/config.toml"), "", {}});
-    EXPECT_EQ(config.model.residual, rule);
+    EXPECT_EQ(config.model.residual(), rule);
     EXPECT_EQ(config.train.seed, 5);
     EXPECT_EQ(records(run, "done").size(), 1u);
     EXPECT_EQ(records(run, "validation").size(), 1u);

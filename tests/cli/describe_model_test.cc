@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "infer/exchange.h"
+#include "infer/model_folder.h"
 #include "model/config_json.h"
-#include "model/model.h"
+#include "model/plan.h"
 #include "train/small_run.h"
 
 namespace ddl {

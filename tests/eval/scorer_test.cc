@@ -60,7 +60,8 @@ void move(Weights& weights) {
   for (const Param& p : weights.table().list()) {
     const Random random(7, p.name);
     for (Index i = 0; i < p.count; ++i)
-      weights.values()[p.offset + i] += static_cast<float>(0.1 * random.normal(static_cast<std::uint64_t>(i)));
+      weights.values()[p.offset + i] +=
+          static_cast<float>(0.1 * random.normal(static_cast<std::uint64_t>(i)));
   }
   weights.update_copy(Exec{});
 }
@@ -102,8 +103,8 @@ Score by_oracle(const ModelConfig& config, const ref::Parameters<double>& parame
 }
 
 // The tokens the oracle finds most likely after a context, one after another.
-Ids most_likely(const ModelConfig& config, const ref::Parameters<double>& parameters, Ids context,
-                   Index n, Index vocab) {
+Ids most_likely(const ModelConfig& config, const ref::Parameters<double>& parameters, Ids context, Index n,
+                Index vocab) {
   Ids out;
   for (; n > 0; --n) {
     const Index T = std::ssize(context);

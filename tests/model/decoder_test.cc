@@ -19,7 +19,9 @@ struct Subject {
   explicit Subject(const Case& c)
       : config(model_config(c)), weights(scrambled_weights(config)), parameters(oracle_parameters(weights)) {}
 
-  Sequence sequence(Index n, std::uint64_t seed) const { return oracle_sequence(config, parameters, n, seed); }
+  Sequence sequence(Index n, std::uint64_t seed) const {
+    return oracle_sequence(config, parameters, n, seed);
+  }
   double error(const Sequence& s, Index t, std::span<const float> logits) const {
     return logits_error(config, s, t, logits);
   }
@@ -38,7 +40,8 @@ TEST_P(EveryRuleDecoding, CachedDecodingIsAFullForwardPass) {
       for (Index chunk : {1, 2, 3, 5, 64})
         for (const std::vector<Index>& appends :
              {std::vector<Index>(16, 1), {16}, {1, 15}, {2, 1, 1, 1, 11}, {7, 1, 1, 1, 1, 5}, {12, 4}}) {
-          const auto decoder = make_decoder(subject.weights, {.slots = 2, .chunk = chunk}, Exec{.threads = 2});
+          const auto decoder =
+              make_decoder(subject.weights, {.slots = 2, .chunk = chunk}, Exec{.threads = 2});
           Index t = 0, visited = 0;
           for (const Index n : appends) {
             const Decoder::Append a{1, part(s, t, n)};

@@ -10,7 +10,8 @@ namespace {
 // The mutant: the strength left out of dh.
 class WithoutStrength : public WrappedRule {
  public:
-  WithoutStrength(std::unique_ptr<ResidualRule<float>> inner, Index C) : WrappedRule(std::move(inner)), C_(C) {}
+  WithoutStrength(std::unique_ptr<ResidualRule<float>> inner, Index C)
+      : WrappedRule(std::move(inner)), C_(C) {}
 
   void add_params(ParamTable& table) override {
     WrappedRule::add_params(table);

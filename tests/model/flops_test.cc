@@ -12,7 +12,8 @@ ModelConfig counted(const std::string& residual) {
   ModelConfig m;
   m.layers = 1, m.width = 8, m.heads = 2, m.mlp = 7, m.vocab = 11, m.context = 3, m.precision = "f32";
   m.use_residual(residual);
-  for (const char* key : {"model.channels", "model.state_kernel", "model.embed_kernel"}) set_if_known(m, key, "4");
+  for (const char* key : {"model.channels", "model.state_kernel", "model.embed_kernel"})
+    set_if_known(m, key, "4");
   return m;
 }
 

@@ -40,7 +40,8 @@ void check(const Case& c) {
           << p.name << " of " << name;
       continue;
     }
-    EXPECT_LT(rounding_ratio(actual, expected, roundings(m, N)), amplification(expected, truth.moved.at(p.name)))
+    EXPECT_LT(rounding_ratio(actual, expected, roundings(m, N)),
+              amplification(expected, truth.moved.at(p.name)))
         << p.name << " of " << name;
   }
 }
@@ -204,7 +205,8 @@ TEST(Controls, ShareParametersAndStartingValuesWithTheirTwin) {
     const auto a = trainable(model_config({.residual = delta}), {1, 4}, 5, Exec{});
     const auto b = trainable(model_config({.residual = control}), {1, 4}, 5, Exec{});
     ASSERT_EQ(a->weights().table().list().size(), b->weights().table().list().size());
-    EXPECT_TRUE(std::equal(a->weights().values().begin(), a->weights().values().end(), b->weights().values().begin(), b->weights().values().end()));
+    EXPECT_TRUE(std::equal(a->weights().values().begin(), a->weights().values().end(),
+                           b->weights().values().begin(), b->weights().values().end()));
     const auto x = tokens(4, 1), y = tokens(4, 2);
     EXPECT_NE(a->loss({x.data(), y.data()}, {}, Exec{}), b->loss({x.data(), y.data()}, {}, Exec{}));
   }
@@ -226,8 +228,8 @@ TEST(Presets, HaveThePapersSizes) {
 TEST(BadSizes, AreRefusedWithTheNumbers) {
   const auto error = [](auto change, BatchShape shape = {1, 4}) -> std::string {
     ModelConfig m = model_config({});
-    change(m);
     try {
+      change(m);
       trainable(m, shape);
     } catch (const UserError& e) {
       return e.what();

@@ -46,7 +46,8 @@ Coordinates measure(Index width, const std::string& residual, Scaling scaling) {
     return std::make_unique<RecordingRule>(std::move(inner), config.width, output_rms);
   });
   ModelConfig m;
-  m.layers = 1, m.width = width, m.heads = width / 64, m.vocab = 64, m.context = 32, m.use_residual("recording");
+  m.layers = 1, m.width = width, m.heads = width / 64, m.vocab = 64, m.context = 32,
+  m.use_residual("recording");
   m.precision = "f32", m.mup = true, m.base_width = 256;
   if (scaling == Scaling::kWeightsDoNotScale)
     m.hidden_std_factor *= std::sqrt(static_cast<double>(width) / static_cast<double>(m.base_width));
@@ -70,8 +71,8 @@ Coordinates measure(Index width, const std::string& residual, Scaling scaling) {
     const double ratio = static_cast<double>(m.base_width) / static_cast<double>(width);
     adam.lr = 1e-5 * (scaling == Scaling::kRatesDoNotScale ? 1 : ratio);
     // Small enough that the change of the loss is linear in it.
-    adamw_step(&model->weights().values()[p.offset], first.data(), second.data(), nullptr, &model->gradients()[p.offset],
-               true, adam, p.count, ex);
+    adamw_step(&model->weights().values()[p.offset], first.data(), second.data(), nullptr,
+               &model->gradients()[p.offset], true, adam, p.count, ex);
   }
   model->upload(ex);
   model->loss({x.data(), y.data()}, {after.data(), nullptr}, ex);

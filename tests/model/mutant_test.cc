@@ -58,8 +58,8 @@ TEST_P(EveryRuleMutants, AreRejected) {
     const auto model = trainable(model_config({.residual = register_mutant(rule, fault)}), shape);
     scramble(*model);
     if (truth.gradients.empty())
-      truth = oracle_truth(model_config({.residual = rule}), oracle_parameters(model->weights()), x, y, shape.B,
-                           shape.T);
+      truth = oracle_truth(model_config({.residual = rule}), oracle_parameters(model->weights()), x, y,
+                           shape.B, shape.T);
     const double loss = model->loss_and_grad({x.data(), y.data()}, 1, Exec{});
     return worst_error(loss, *model, truth);
   };

@@ -67,8 +67,8 @@ TEST(ReferenceLayout, ThereAndBackGivesTheSameBits) {
         EXPECT_TRUE(std::equal(back.values().begin(), back.values().end(), weights.values().begin())) << rule;
         EXPECT_EQ(logits(back), logits(weights)) << rule << " " << gate << " " << channels;
       }
-  EXPECT_EQ(exported, (std::set<std::string>{"baseline", "ddl-dv1", "ddl-tc-noec", "ddl-cc-noec", "ddl-tc",
-                                             "ddl-cc"}));
+  EXPECT_EQ(exported,
+            (std::set<std::string>{"baseline", "ddl-dv1", "ddl-tc-noec", "ddl-cc-noec", "ddl-tc", "ddl-cc"}));
 }
 
 TEST(ReferenceLayout, NamesAndShapesAreTheReleasedOnes) {

@@ -40,10 +40,10 @@ class WrappedRule : public ResidualRule<float> {
 
 // Registers the wrapper that `wrap` makes around the rule `inner` as `name`, in f32 alone. Options and oracle
 // are the inner rule's.
-inline void register_wrapped(
-    const std::string& name, const std::string& inner,
-    std::function<std::unique_ptr<ResidualRule<float>>(std::unique_ptr<ResidualRule<float>>, const ModelConfig&)>
-        wrap) {
+inline void register_wrapped(const std::string& name, const std::string& inner,
+                             std::function<std::unique_ptr<ResidualRule<float>>(
+                                 std::unique_ptr<ResidualRule<float>>, const ModelConfig&)>
+                                 wrap) {
   const RuleEntry of_inner = find_rule(inner);
   const auto inner_config = [inner](ModelConfig config) {
     config.use_residual(inner);

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "model/config_json.h"
 #include "model/optimizer/adamw.h"
-#include "model/residual/residual.h"
+#include "model/residual/rules.h"
 #include "small_run.h"
 #include "train/identity.h"
 
@@ -75,7 +75,7 @@ TEST(RunConfig, EveryConfigurationFileIsValid) {
     EXPECT_EQ(c.train.optimizer.weight_decay, 0.1);
     EXPECT_EQ(c.train.optimizer.clip, 1.0);
     EXPECT_EQ(c.train.schedule, "cosine");
-    EXPECT_EQ(entry.path().stem().string(), c.preset + "-" + c.model.residual);
+    EXPECT_EQ(entry.path().stem().string(), c.preset + "-" + c.model.residual());
     EXPECT_TRUE(c.model.mup);
   }
   EXPECT_EQ(paper, 2 * static_cast<Index>(rule_names().size()));
@@ -99,7 +99,7 @@ TEST(RunConfig, ResumeMayChangeSomeThings) {
   };
   EXPECT_TRUE(
       contains(refused([](RunConfig& c) { c.model.layers = 9; }), "model.layers: 4 in the run, 9 asked for"));
-  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.model.residual = "baseline"; }), "model.residual"));
+  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.model.use_residual("baseline"); }), "model.residual"));
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.seed = 9; }), "train.seed"));
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.batch = 9; }), "train.batch"));
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.accumulate = 9; }), "train.accumulate"));
@@ -108,12 +108,13 @@ TEST(RunConfig, ResumeMayChangeSomeThings) {
 
 TEST(ConfigJson, RestoresTheModelAndRefusesContradictions) {
   ModelConfig c = preset("mini");
-  c.residual = "wo-tc", c.channels = 3, c.value = "biased", c.beta_init = 0.75;
+  c.use_residual("wo-tc");
+  for (const char* set : {"model.channels=3", "model.value=biased", "model.beta_init=0.75"}) c.set(set);
   const Json json = model_config_json(c);
   const ModelConfig again = parse_model_config(to_line(json), "config.json");
   EXPECT_EQ(to_line(model_config_json(again)), to_line(json));
-  EXPECT_EQ(again.residual, "wo-tc");
-  EXPECT_EQ(again.beta_init, 0.75);
+  EXPECT_EQ(again.residual(), "wo-tc");
+  EXPECT_EQ(again.rule<DeltaOptions>().beta_init, 0.75);
   EXPECT_EQ(json["hidden_size"], 320);
   const auto refused = [&](auto&& change) {
     Json changed = json;

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "model/residual/residual.h"
+#include "model/residual/registry.h"
 #include "small_run.h"
 #include "train/trainer.h"
 

@@ -122,9 +122,9 @@ TEST(OptimizerChoice, ACheckpointOfAnotherIsRefused) {
   EXPECT_TRUE(contains(message(adamw), file + ": tensor 'exp_avg.transformer.wte.weight' is missing"))
       << message(adamw);
   std::vector<TensorToWrite> tensors;
-  std::vector<float> zeros(adamw.model().table().floats());
+  std::vector<float> zeros(adamw.model().weights().table().floats());
   for (const std::string prefix : {"exp_avg.", "exp_avg_sq.", "momentum."})
-    for (const Param& p : adamw.model().table().list())
+    for (const Param& p : adamw.model().weights().table().list())
       tensors.push_back({prefix + p.name, "F32", p.shape, zeros.data()});
   write_safetensors(file, tensors, {});
   EXPECT_TRUE(contains(message(adamw), fmt::format("{}: holds {} tensors, train.optimizer = adamw for this "

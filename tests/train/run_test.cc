@@ -16,6 +16,7 @@
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "model/config_json.h"
+#include "model/plan.h"
 #include "model/stored_model.h"
 #include "small_run.h"
 #include "train/checkpoint.h"
@@ -116,16 +117,16 @@ TEST(Run, WhereThereIsAnAverageItIsTheModel) {
   run(small_request(data, out, {"train.steps=2", "train.ema=0.9"}));
   const std::string checkpoint = out + "/checkpoints/step-00000002";
   const StoredModel stored(out);
-  const auto model = make_model(stored.config(), {1, 1}, Model::Mode::kInfer, 0, Exec{});
-  stored.load(*model, Exec{});
+  Weights weights(stored.config());
+  stored.load(weights, Exec{});
   const SafetensorsFile average(checkpoint + "/average.safetensors"), last(checkpoint + "/model.safetensors");
-  const Param& first = model->table().list().front();
+  const Param& first = weights.table().list().front();
   const auto values_in = [&](const SafetensorsFile& file) {
     std::vector<float> values(first.count);
     file.read(first.name, first.shape, values.data());
     return values;
   };
-  const float* loaded = model->params().data() + first.offset;
+  const float* loaded = weights.values().data() + first.offset;
   EXPECT_TRUE(std::equal(loaded, loaded + first.count, values_in(average).begin()));
   EXPECT_FALSE(std::equal(loaded, loaded + first.count, values_in(last).begin()));
 
@@ -282,13 +283,13 @@ void ruin(const std::string& run_folder, const std::string& data, const std::str
   const Dataset dataset = Dataset::open(data, kOneThread);
   Trainer trainer(config, dataset, kOneThread);
   load_checkpoint(run_folder + "/checkpoints/" + name, trainer);
-  for (const Param& p : trainer.model().table().list())
+  for (const Param& p : trainer.model().weights().table().list())
     if (p.name == "transformer.wte.weight")
-      for (Index i = p.offset; i < p.offset + p.count; ++i) trainer.model().params()[i] *= 1e20f;
-  trainer.model().params_changed(kOneThread);
+      for (Index i = p.offset; i < p.offset + p.count; ++i) trainer.model().weights().values()[i] *= 1e20f;
+  trainer.model().upload(kOneThread);
   CheckpointSaver saver(run_folder + "/checkpoints", trainer, fixed_files(config.model, dataset),
                         Json::object());
-  saver.save(CheckpointSaver::Prune::kNo);
+  saver.save(CheckpointSaver::Prune::kNo, Exec{});
   saver.wait();
 }
 

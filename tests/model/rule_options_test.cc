@@ -1,0 +1,140 @@
+// Options of residual rules: each rule has its own, keeps those it shares with the rule before, and refuses
+// those of others.
+#include <gtest/gtest.h>
+
+#include "model/config_json.h"
+#include "model/residual/registry.h"
+#include "model/residual/rules.h"
+#include "test_folder.h"
+
+namespace ddl {
+namespace {
+
+ModelConfig with_rule(const std::string& rule) {
+  ModelConfig m;
+  m.use_residual(rule);
+  return m;
+}
+
+// The keys of the rule's own options.
+std::set<std::string> own_keys(ModelConfig m) {
+  ModelConfig plain = with_rule("baseline");
+  Options all, common;
+  m.describe(all), plain.describe(common);
+  std::set<std::string> keys;
+  for (const Options::Option& option : all.list())
+    if (!common.contains(option.key())) keys.insert(option.key().substr(std::string("model.").size()));
+  return keys;
+}
+
+TEST(RuleOptions, EachRuleHasItsOwn) {
+  using Keys = std::set<std::string>;
+  const Keys rewrite{"gate", "gate_hidden", "beta_init", "value", "k_eps", "store_state"};
+  const auto and_also = [&](Keys more) {
+    more.insert(rewrite.begin(), rewrite.end());
+    return more;
+  };
+  EXPECT_EQ(own_keys(with_rule("baseline")), Keys{});
+  for (const std::string update : {"ddl-", "wo-"}) {
+    EXPECT_EQ(own_keys(with_rule(update + "dv1")), rewrite);
+    EXPECT_EQ(own_keys(with_rule(update + "cc")), and_also({"channels", "compressor", "embed_kernel"}));
+    EXPECT_EQ(own_keys(with_rule(update + "tc")),
+              and_also({"channels", "compressor", "embed_kernel", "state_kernel"}));
+  }
+  EXPECT_EQ(own_keys(with_rule("ddl-cc-noec")), and_also({"channels", "compressor"}));
+  EXPECT_EQ(own_keys(with_rule("ddl-tc-noec")), and_also({"channels", "compressor", "state_kernel"}));
+}
+
+TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {
+  const auto refusal = [](const std::string& rule, const std::string& assignment) {
+    ModelConfig m = with_rule(rule);
+    return message_of<UserError>([&] { m.set(assignment); });
+  };
+  const std::string none = refusal("baseline", "model.channels=2");
+  EXPECT_TRUE(contains(none, "model.channels")) << none;
+  EXPECT_TRUE(contains(none, "baseline has no options of its own")) << none;
+  EXPECT_TRUE(contains(none, "ddl-cc") && contains(none, "wo-tc")) << "whose it is: " << none;
+
+  const std::string one_channel = refusal("ddl-dv1", "model.compressor=block");
+  EXPECT_TRUE(contains(one_channel, "ddl-dv1 has model.gate, model.gate_hidden")) << one_channel;
+  const std::string channel_mix = refusal("ddl-cc", "model.state_kernel=2");
+  EXPECT_TRUE(contains(channel_mix, "ddl-cc has model.channels, ")) << channel_mix;
+  EXPECT_TRUE(contains(channel_mix, "model.residual = ddl-tc-noec or ddl-tc or wo-tc")) << channel_mix;
+
+  // A name that no rule has is another matter.
+  EXPECT_TRUE(contains(refusal("ddl-cc", "model.chanels=2"), "model.channels")) << "the nearest";
+  EXPECT_TRUE(contains(refusal("ddl-cc", "model.channels=0"), "1 to 16"));
+}
+
+TEST(RuleOptions, ThoseThatBothHaveSurviveAChangeOfRule) {
+  ModelConfig m = with_rule("ddl-cc");
+  m.set("model.channels=2"), m.set("model.gate=two-layer"), m.set("model.k_eps=0.001");
+  m.use_residual("wo-cc");
+  EXPECT_EQ(m.residual(), "wo-cc");
+  EXPECT_EQ(m.rule<DeltaOptions>().channels, 2);
+  EXPECT_EQ(m.rule<DeltaOptions>().gate, "two-layer");
+  EXPECT_EQ(m.rule<DeltaOptions>().k_eps, 0.001);
+  m.set("model.residual=ddl-dv1");  // the same by key
+  EXPECT_EQ(m.rule<DeltaOptions>().gate, "two-layer");
+  m.use_residual("ddl-cc");
+  EXPECT_EQ(m.rule<DeltaOptions>().gate, "two-layer");
+  EXPECT_EQ(m.rule<DeltaOptions>().channels, 4) << "forgotten by ddl-dv1, which has none";
+}
+
+TEST(RuleOptions, AnUnknownRuleChangesNothing) {
+  ModelConfig m = with_rule("ddl-cc");
+  m.set("model.channels=2");
+  EXPECT_TRUE(contains(message_of<UserError>([&] { m.use_residual("ddl-ccc"); }), "nearest: ddl-cc"));
+  EXPECT_EQ(m.residual(), "ddl-cc");
+  EXPECT_EQ(m.rule<DeltaOptions>().channels, 2);
+}
+
+TEST(RuleOptions, CopiesAreIndependent) {
+  ModelConfig a = with_rule("ddl-cc"), b = a;
+  b.rule<DeltaOptions>().channels = 7;
+  EXPECT_EQ(a.rule<DeltaOptions>().channels, 4);
+}
+
+// config.json as version 0.1 wrote it: the options of all rules with every model.
+TEST(RuleOptions, AnOlderConfigurationWithAllOptionsStillLoads) {
+  const std::string text =
+      R"({"model_type": "deep-delta", "ddl": {"layers": 2, "width": 16, "heads": 2, "mlp": 0,
+      "vocab": 11, "context": 16, "residual": "RULE", "channels": 2, "state_kernel": 3, "embed_kernel": 3,
+      "compressor": "block", "gate": "two-layer", "gate_hidden": 5, "beta_init": 0.5, "value": "biased",
+      "k_eps": 1e-05, "mup": true, "base_width": 8, "embedding_std": 0.02, "hidden_std_factor": 0.5,
+      "precision": "f32", "recompute": "none"}})";
+  const auto parse = [&](const std::string& rule) {
+    std::string own = text;
+    return parse_model_config(own.replace(own.find("RULE"), 4, rule), "config.json");
+  };
+  const ModelConfig plain = parse("baseline");
+  EXPECT_EQ(plain.residual(), "baseline");
+  EXPECT_EQ(plain.width, 16);
+  EXPECT_TRUE(plain.mup);
+  const ModelConfig delta = parse("ddl-cc");
+  EXPECT_EQ(delta.rule<DeltaOptions>().channels, 2);
+  EXPECT_EQ(delta.rule<DeltaOptions>().compressor, "block");
+  EXPECT_EQ(delta.rule<DeltaOptions>().beta_init, 0.5);
+  EXPECT_EQ(delta.rule<DeltaOptions>().value, "biased");
+  EXPECT_EQ(delta.rule<DeltaOptions>().state_kernel, 4) << "not one of ddl-cc's";
+
+  // What no rule ever had is still an error.
+  std::string misspelt = text;
+  misspelt.replace(misspelt.find("RULE"), 4, "baseline").replace(misspelt.find("channels"), 8, "chanels");
+  EXPECT_TRUE(
+      contains(message_of<UserError>([&] { parse_model_config(misspelt, "config.json"); }), "chanels"));
+}
+
+TEST(RuleOptions, AConfigurationListsTheRulesOwnAndReadsBack) {
+  for (const std::string& rule : rule_names()) {
+    const ModelConfig m = with_rule(rule);
+    const Json json = model_config_json(m);
+    const std::set<std::string> own = own_keys(m);
+    for (const char* key : {"channels", "compressor", "state_kernel", "embed_kernel", "gate", "store_state"})
+      EXPECT_EQ(json["ddl"].contains(key), own.count(key) == 1) << rule << " " << key;
+    EXPECT_EQ(model_config_json(parse_model_config(to_line(json), "again")), json) << rule;
+  }
+}
+
+}  // namespace
+}  // namespace ddl
