@@ -82,7 +82,9 @@ HWY_EXPORT(DecodeBf16);
 
 namespace {
 // Rounded up to cache lines, so that no two threads write to the same line.
-Index item_floats(Index keys, Index K) { return round_up(keys, kCacheLineFloats) + round_up(K, kCacheLineFloats); }
+Index item_floats(Index keys, Index K) {
+  return round_up(keys, kCacheLineFloats) + round_up(K, kCacheLineFloats);
+}
 }  // namespace
 
 Index attention_decode_scratch(Index queries, Index longest, Index H, Index K) {
