@@ -10,9 +10,20 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 target_include_directories(ddl_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 if(DDL_SANITIZE)
-  target_compile_options(ddl_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+  if(DDL_SANITIZE STREQUAL "address")
+    set(ddl_sanitizers -fsanitize=address,undefined)
+  elseif(DDL_SANITIZE STREQUAL "thread")
+    # OpenMP's own synchronisation is known to the sanitizer only with clang's library (and its tool Archer).
+    if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      message(FATAL_ERROR "DDL_SANITIZE=thread needs clang, found ${CMAKE_CXX_COMPILER_ID}: use the preset tsan")
+    endif()
+    set(ddl_sanitizers -fsanitize=thread)
+  else()
+    message(FATAL_ERROR "DDL_SANITIZE: expected OFF, address or thread, found '${DDL_SANITIZE}'")
+  endif()
+  target_compile_options(ddl_options INTERFACE ${ddl_sanitizers} -fno-sanitize-recover=all
                          -fno-omit-frame-pointer -DDDL_DEBUG_CHECKS=1)
-  target_link_options(ddl_options INTERFACE -fsanitize=address,undefined)
+  target_link_options(ddl_options INTERFACE ${ddl_sanitizers})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # false alarms of g++ in the standard library, under sanitizers only
     target_compile_options(ddl_options INTERFACE -Wno-maybe-uninitialized -Wno-array-bounds)
   endif()

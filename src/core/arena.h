@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/cache_line.h"
 #include "core/index.h"
 
 namespace ddl {
@@ -18,7 +19,7 @@ class Arena {
     std::string name;
     std::size_t bytes;  // as reserved: rounded up to the alignment
   };
-  static constexpr std::size_t kAlignBytes = 64;  // a cache line, and the widest vector
+  static constexpr std::size_t kAlignBytes = static_cast<std::size_t>(kCacheLineBytes);
 
   // Slices are neighbours in one allocation, where the address sanitizer would not see a write past the end
   // of one. In builds with it, each slice is followed by poisoned bytes.

@@ -11,14 +11,18 @@
 
 namespace ddl {
 
+namespace {
+constexpr int kMaxThreads = 1024;
+}
+
 Exec default_exec() {
   Exec ex;
   ex.threads = std::max(1, omp_get_num_procs());
   if (const char* text = std::getenv("DDL_THREADS")) {
     const char* end = text + std::strlen(text);
     const auto [stop, error] = std::from_chars(text, end, ex.threads);
-    if (error != std::errc() || stop != end || ex.threads < 1 || ex.threads > 1024)
-      throw UserError("DDL_THREADS: expected a whole number from 1 to 1024, found '{}'", text);
+    if (error != std::errc() || stop != end || ex.threads < 1 || ex.threads > kMaxThreads)
+      throw UserError("DDL_THREADS: expected a whole number from 1 to {}, found '{}'", kMaxThreads, text);
   }
   return ex;
 }

@@ -23,8 +23,8 @@ BpeVocabulary byte_vocabulary() {
   BpeVocabulary bytes;
   for (int b = 0; b < 256; ++b) bytes.tokens.emplace_back(1, static_cast<char>(b));
   bytes.tokens.emplace_back(kEndOfText);
-  bytes.specials = {256};
-  bytes.end_of_text = 256;
+  bytes.specials = {kByteVocabularyEnd};
+  bytes.end_of_text = kByteVocabularyEnd;
   return bytes;
 }
 
@@ -93,7 +93,7 @@ std::string BpeTokenizer::decode(std::span<const TokenId> ids) const {
 }
 
 std::string BpeTokenizer::name() const {
-  if (vocabulary_.merges.empty() && vocab_size() == 257) return "bytes";
+  if (vocabulary_.merges.empty() && vocab_size() == Index{kByteVocabularyEnd} + 1) return "bytes";
   return fmt::format("gpt2-style bpe, {} tokens", vocab_size());
 }
 

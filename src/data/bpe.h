@@ -24,11 +24,11 @@ struct BpeVocabulary {
   std::vector<Merge> merges;        // in order of rank
   std::vector<TokenId> specials;    // never produced from text, whatever the text says
   TokenId end_of_text = 0;          // one of the specials
-  bool whole_words_first =
-      false;  // a word that is a token is that token, also where merges would not lead there
+  bool whole_words_first = false;   // a word that is a token becomes it, even where merges do not lead to it
 };
 
-// 256 byte values, each its own id, and end of text, 256.
+// 256 byte values, each its own id, and end of text.
+inline constexpr TokenId kByteVocabularyEnd = 256;  // the id of end of text there
 BpeVocabulary byte_vocabulary();
 
 // Throws UserError, which begins with `where`, unless every byte has a token of its own: without that some

@@ -138,7 +138,7 @@ class Trainer {
 }  // namespace
 
 BpeVocabulary train_bpe(WordCounter& words, Index vocab_size, FunctionRef<void(Index, Index)> progress) {
-  constexpr Index kSmallest = 257;  // 256 bytes and end of text
+  constexpr Index kSmallest = Index{kByteVocabularyEnd} + 1;  // the bytes and end of text
   if (vocab_size < kSmallest || vocab_size > static_cast<Index>(kMaxIds))
     throw UserError("expected a vocabulary size from {} to {}, found {}", kSmallest, kMaxIds, vocab_size);
   BpeVocabulary result = byte_vocabulary();

@@ -25,11 +25,11 @@ GeneratedDocument generate_story(std::uint64_t seed, Index i);
 // "a=3 b=7 a=5 b?7 a?5": assignments to keys, and queries answered with the latest value.
 struct OverwriteOptions {
   Index statements = 40;        // assignments and queries of an episode
-  Index keys = 8;               // 1 to 702: a ... z, aa ... zz
-  Index values = 10;            // 2 to 1000000: 0 ... values - 1
+  Index keys = 8;               // named a ... z, aa ... zz
+  Index values = 10;            // 0 ... values - 1
   double overwrite_rate = 0.5;  // of the assignments; each changes the value
   double query_rate = 0.25;     // of the statements; the last is a query always
-  void check() const;           // throws UserError
+  void check() const;           // throws UserError where a value is out of range
 };
 GeneratedDocument generate_overwrite(const OverwriteOptions& options, std::uint64_t seed, Index i);
 

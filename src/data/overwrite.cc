@@ -11,10 +11,13 @@
 namespace ddl {
 namespace {
 
+constexpr Index kLetters = 26;
+constexpr Index kMany = 1'000'000;  // the largest number of statements and of values
+
 std::string key_name(Index key) {
   const auto letter = [](Index i) { return static_cast<char>('a' + i); };
-  if (key < 26) return {letter(key)};
-  return {letter((key - 26) / 26), letter((key - 26) % 26)};
+  if (key < kLetters) return {letter(key)};
+  return {letter((key - kLetters) / kLetters), letter((key - kLetters) % kLetters)};
 }
 
 }  // namespace
@@ -23,9 +26,9 @@ void OverwriteOptions::check() const {
   const auto between = [](const char* name, auto value, auto low, auto high) {
     if (!(value >= low && value <= high)) throw UserError("{} {}: expected {} to {}", name, value, low, high);
   };
-  between("--statements", statements, Index{2}, Index{1000000});
-  between("--keys", keys, Index{1}, Index{702});
-  between("--values", values, Index{2}, Index{1000000});
+  between("--statements", statements, Index{2}, kMany);
+  between("--keys", keys, Index{1}, kLetters + kLetters * kLetters);
+  between("--values", values, Index{2}, kMany);
   between("--overwrite-rate", overwrite_rate, 0.0, 1.0);
   between("--query-rate", query_rate, 0.0, 1.0);
 }

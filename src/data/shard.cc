@@ -12,8 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "shards are mapped as they are");
 
 constexpr std::int32_t kMagic = 20240520, kLlama3Magic = 20240801, kLlama3Version = 7;
-using Header = std::array<std::int32_t, 256>;
-static_assert(sizeof(Header) == kShardHeaderBytes);
+using Header = std::array<std::int32_t, kShardHeaderBytes / sizeof(std::int32_t)>;
 
 // Mapped tokens may be unaligned for their type only if the header's size were odd; it is not.
 template <class T>

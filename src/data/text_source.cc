@@ -89,12 +89,13 @@ std::unique_ptr<DocumentSource> open_text_source(const std::string& path, const 
 
 std::unique_ptr<DocumentSource> open_stdin_source(const CorpusOptions& options, BadRows& bad) {
   auto stream = std::make_unique<ByteStream>(ByteStream::kStdin);
+  constexpr std::size_t kFirstBytes = 4096;  // read at a time until something visible comes
   std::string first;
   while (is_blank(first)) {
     const std::size_t before = first.size();
     if (before > kReadBytes) break;
-    first.resize(before + 4096);
-    const std::size_t got = stream->read(first.data() + before, 4096);
+    first.resize(before + kFirstBytes);
+    const std::size_t got = stream->read(first.data() + before, kFirstBytes);
     first.resize(before + got);
     if (got == 0) break;
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/bf16.h"
+#include "core/cache_line.h"
 #include "core/error.h"
 #include "core/record.h"
 
@@ -214,9 +215,9 @@ void write_safetensors(ByteSink sink, std::span<const TensorToWrite> tensors,
     at += bytes;
   }
   std::string text = to_line(header);
-  text.resize(
-      static_cast<std::size_t>(round_up(static_cast<Index>(text.size() + kLengthBytes), 64)) - kLengthBytes,
-      ' ');  // tensors begin on a cache line of the mapping
+  // Tensors begin on a cache line of the mapping.
+  const Index data_begin = round_up(static_cast<Index>(text.size() + kLengthBytes), kCacheLineBytes);
+  text.resize(static_cast<std::size_t>(data_begin) - kLengthBytes, ' ');
   const std::uint64_t length = text.size();
   sink(&length, sizeof length);
   sink(text.data(), text.size());

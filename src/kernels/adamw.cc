@@ -1,6 +1,7 @@
 #include "kernels/adamw.h"
 
 #include "core/error.h"
+#include "kernels/ordered_sums.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/adamw.cc"
@@ -84,7 +85,7 @@ void adamw_step(float* p_n, float* m_n, float* v_n, bf16* copy_n, float* g_n, bo
   f.root_factor = static_cast<float>(1 / std::sqrt(1 - std::pow(options.beta2, step)));
   f.eps = static_cast<float>(options.eps);
   f.zero_grad = zero_grad;
-  parallel_chunks(n, 16384, ex, [&](Index begin, Index end) {
+  parallel_chunks(n, kElementsPerTask, ex, [&](Index begin, Index end) {
     DDL_DISPATCH(AdamWRange, p_n + begin, m_n + begin, v_n + begin, copy_n ? copy_n + begin : nullptr,
                  g_n + begin, f, end - begin);
   });

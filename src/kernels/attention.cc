@@ -3,6 +3,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/cache_line.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention.cc"
 #include <hwy/foreach_target.h>
@@ -208,7 +210,7 @@ struct Slices {
   template <class X>
   X* take(Index count) {
     std::byte* at = base ? base + used : nullptr;
-    used += static_cast<std::size_t>(round_up(count * static_cast<Index>(sizeof(X)), 64));
+    used += static_cast<std::size_t>(round_up(count * static_cast<Index>(sizeof(X)), kCacheLineBytes));
     return reinterpret_cast<X*>(at);
   }
 };

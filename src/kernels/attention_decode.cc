@@ -4,6 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/cache_line.h"
 #include "core/error.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -81,7 +82,9 @@ HWY_EXPORT(DecodeBf16);
 
 namespace {
 // Rounded up to cache lines, so that no two threads write to the same line.
-Index item_floats(Index keys, Index K) { return round_up(keys, 16) + round_up(K, 16); }
+Index item_floats(Index keys, Index K) {
+  return round_up(keys, kCacheLineFloats) + round_up(K, kCacheLineFloats);
+}
 }  // namespace
 
 Index attention_decode_scratch(Index queries, Index longest, Index H, Index K) {
@@ -97,7 +100,7 @@ void attention_decode(float* scratch, const CachedQuery<Act>* queries, Index cou
     const CachedQuery<Act>& x = queries[item / H];
     DDL_DCHECK(x.keys > 0, "query {} sees no key", item / H);
     float* score = scratch + item * item_floats(longest, K);
-    float* sum = score + round_up(longest, 16);
+    float* sum = score + round_up(longest, kCacheLineFloats);
     if constexpr (std::is_same_v<Act, float>)
       DDL_DISPATCH(DecodeF32, score, sum, x, item % H, K);
     else

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/cache_line.h"
 #include "core/error.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -154,9 +155,9 @@ HWY_EXPORT(PathsBf16);
 
 namespace {
 // Rows of scores and the scratch of each worker are whole cache lines.
-Index score_floats(Index longest) { return round_up(longest, 16); }
+Index score_floats(Index longest) { return round_up(longest, kCacheLineFloats); }
 Index worker_floats(Index longest, Index K) {
-  return kPathQueries * (score_floats(longest) + round_up(K, 16));
+  return kPathQueries * (score_floats(longest) + round_up(K, kCacheLineFloats));
 }
 }  // namespace
 

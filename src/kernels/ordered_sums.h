@@ -13,6 +13,8 @@ inline constexpr Index kSumGrain = 2048;  // elements of a row per work item, wh
 // Tokens per work item where tokens are independent: long enough for the hardware's prefetch, short enough to
 // share the work evenly.
 inline constexpr Index kTokensPerTask = 64;
+// The same in elements, where a token may have any number of them.
+inline constexpr Index kElementsPerTask = 16384;
 
 // Part p of n tokens is [part_begin(n, p), part_begin(n, p + 1)).
 inline Index part_begin(Index n, Index part) { return n * part / kSumParts; }

@@ -8,27 +8,33 @@
 
 #include "kernels/simd-inl.h"
 
+#ifndef DDL_KERNELS_READ_WORDS_ONCE_
+#define DDL_KERNELS_READ_WORDS_ONCE_
+namespace ddl {
+constexpr Index kReadStreams = 6;  // that a thread reads at once
+}  // namespace ddl
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
 std::uint32_t ReadWords(const std::uint32_t* HWY_RESTRICT x, Index n) {
-  constexpr Index kStreams = 6;
   const hn::ScalableTag<std::uint32_t> d;
-  const Index lanes = static_cast<Index>(hn::Lanes(d)), per_stream = n / kStreams;
-  hn::Vec<decltype(d)> all[kStreams];
-  for (Index s = 0; s < kStreams; ++s) all[s] = hn::Zero(d);
+  const Index lanes = static_cast<Index>(hn::Lanes(d)), per_stream = n / kReadStreams;
+  hn::Vec<decltype(d)> all[kReadStreams];
+  for (Index s = 0; s < kReadStreams; ++s) all[s] = hn::Zero(d);
   Index i = 0;
   for (; i + lanes <= per_stream; i += lanes)
-    for (Index s = 0; s < kStreams; ++s) all[s] = hn::Xor(all[s], hn::LoadU(d, x + s * per_stream + i));
+    for (Index s = 0; s < kReadStreams; ++s) all[s] = hn::Xor(all[s], hn::LoadU(d, x + s * per_stream + i));
   std::uint32_t result = 0;
-  for (Index s = 0; s < kStreams; ++s) {
+  for (Index s = 0; s < kReadStreams; ++s) {
     HWY_ALIGN std::uint32_t word[HWY_MAX_BYTES / sizeof(std::uint32_t)];
     hn::Store(all[s], d, word);
     for (Index l = 0; l < lanes; ++l) result ^= word[l];
     for (Index t = i; t < per_stream; ++t) result ^= x[s * per_stream + t];
   }
-  for (Index t = kStreams * per_stream; t < n; ++t) result ^= x[t];
+  for (Index t = kReadStreams * per_stream; t < n; ++t) result ^= x[t];
   return result;
 }
 
@@ -43,7 +49,8 @@ namespace ddl {
 HWY_EXPORT(ReadWords);
 
 std::uint32_t read_words(const std::uint32_t* x_n, Index n, const Exec& ex) {
-  constexpr Index kClaim = 6 * 12000;  // 281 KiB; streams a power of two apart would share their cache sets
+  constexpr Index kClaim =
+      kReadStreams * 12000;  // 281 KiB; streams a power of two apart would share their cache sets
   std::atomic<std::uint32_t> result = 0;
   parallel_chunks(n, kClaim, ex, [&](Index begin, Index end) {
     result ^= DDL_DISPATCH(ReadWords, x_n + begin, end - begin);

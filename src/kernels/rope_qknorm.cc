@@ -167,7 +167,7 @@ void rope_qknorm_fwd(Act* q_NC, Act* k_NC, float* rstd_N2H, const Act* qkv_N3C, 
                      const float* k_w_K, const float* rope_TK, const std::int32_t* position_N, Index N,
                      Index T, Index H, Index K, const Exec& ex) {
   DDL_CHECK(K % 2 == 0, "head size {} is odd", K);
-  parallel_chunks(N, 64, ex, [&](Index begin, Index end) {
+  parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
     const RopeRange range{q_w_K, k_w_K, rope_TK, position_N, begin, end, T, H, K};
     if constexpr (std::is_same_v<Act, float>)
       DDL_DISPATCH(RopeFwdF32, q_NC, k_NC, rstd_N2H, qkv_N3C, range);

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "kernels/ordered_sums.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_xent.cc"
@@ -138,7 +139,7 @@ void check_xent(const std::int32_t* target_N, float logit_scale, Index N, Index 
   for (Index n = 0; n < N; ++n)
     DDL_CHECK(target_N[n] < V, "target {} of row {} outside vocabulary {}", target_N[n], n, V);
 }
-Index rows_per_claim(Index V) { return 1 + 16384 / V; }
+Index rows_per_claim(Index V) { return 1 + kElementsPerTask / V; }
 }  // namespace
 
 void softmax_xent_fwd(float* loss_N, std::uint8_t* correct_N, const float* logits_NV,

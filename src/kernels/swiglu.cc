@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include "kernels/ordered_sums.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/swiglu.cc"
 #include <hwy/foreach_target.h>
@@ -78,8 +80,8 @@ HWY_EXPORT(SwigluBwdF32);
 HWY_EXPORT(SwigluBwdBf16);
 
 namespace {
-// Tokens that a thread takes at a time: about 16k elements, so that taking them costs little.
-Index tokens_per_claim(Index F) { return 1 + 16384 / (F + 1); }
+// Tokens that a thread takes at a time.
+Index tokens_per_claim(Index F) { return 1 + kElementsPerTask / (F + 1); }
 }  // namespace
 
 template <class Act>
