@@ -53,7 +53,7 @@ void ParamTable::initialise(float* array, std::uint64_t seed, const Exec& ex) co
         std::fill_n(x, p.count, static_cast<float>(p.init.value));
         break;
       case Init::kNormal: {
-        const Random random(seed, p.name);
+        const Random random(seed, p.init.draws_as.empty() ? p.name : p.init.draws_as);
         parallel_chunks(p.count, 1 << 16, ex, [&](Index begin, Index end) {
           for (Index i = begin; i < end; ++i)
             x[i] = static_cast<float>(p.init.value * random.normal(static_cast<std::uint64_t>(i)));

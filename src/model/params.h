@@ -12,16 +12,15 @@
 namespace ddl {
 
 // How a tensor starts. Draws are a function of (seed, the tensor's name), so models that share a tensor share
-// its starting values, whatever else they have.
+// its starting values, whatever else they have. A tensor may draw under another one's name.
 struct Init {
   enum Kind { kConstant, kNormal, kLastTap } kind = kConstant;
-  double value = 0;  // the constant, or the standard deviation
+  double value = 0;           // the constant, or the standard deviation
+  std::string draws_as = "";  // "": the tensor's own name
 
-  static Init constant(double value) { return {kConstant, value}; }
-  static Init normal(double std_dev) { return {kNormal, std_dev}; }
-  static Init last_tap(double value) {
-    return {kLastTap, value};
-  }  // [taps][...]: value at the last tap, else 0
+  static Init constant(double value) { return {kConstant, value, ""}; }
+  static Init normal(double std_dev) { return {kNormal, std_dev, ""}; }
+  static Init last_tap(double value) { return {kLastTap, value, ""}; }  // [taps][...]: 0 but at the last tap
 };
 
 struct Param {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "ref/rule.h"
 
@@ -10,7 +11,7 @@ namespace ddl::ref {
 
 enum class Expand { identity, repeat, conv };
 enum class Read { identity, channel, token };
-enum class Write { additive, delta, write_only };
+enum class Write { additive, delta, write_only, elsewhere };  // elsewhere: a derived rule has its own
 enum class Gate { linear, two_layer };
 enum class Value { sigmoid, biased, linear, constant };
 
@@ -52,11 +53,14 @@ class PaperRule : public Rule<Num> {
         counts[name + ".weight"] = c_.compress_kernel * D * C, counts[name + ".read"] = D;
     };
     const auto branches = [&](const std::string& name) {
-      if (c_.gate == Gate::linear) counts[name + ".beta.weight"] = C, counts[name + ".beta.bias"] = 1;
-      if (c_.gate == Gate::two_layer) {
-        counts[name + ".beta_in.weight"] = c_.gate_hidden * C;
-        counts[name + ".beta_out.weight"] = c_.gate_hidden;
-        counts[name + ".beta_out.bias"] = 1;
+      for (const std::string& gate : gate_names()) {
+        const std::string at = name + "." + gate;
+        if (c_.gate == Gate::linear) counts[at + ".weight"] = C, counts[at + ".bias"] = 1;
+        if (c_.gate == Gate::two_layer) {
+          counts[at + "_in.weight"] = c_.gate_hidden * C;
+          counts[at + "_out.weight"] = c_.gate_hidden;
+          counts[at + "_out.bias"] = 1;
+        }
       }
       if (c_.value != Value::constant) counts[name + ".v_proj.weight"] = D * C;
       if (c_.value == Value::sigmoid || c_.value == Value::biased) counts[name + ".v_proj.bias"] = D;
@@ -65,7 +69,7 @@ class PaperRule : public Rule<Num> {
     compressor("readout");
     for (Index i = 0; i < layers_; ++i) {
       const std::string block = "transformer.h." + std::to_string(i) + ".";
-      if (c_.write != Write::additive) branches(block + "ddl_attn"), branches(block + "ddl_mlp");
+      if (c_.write != Write::additive && c_.write != Write::elsewhere) branches(block + "ddl_attn"), branches(block + "ddl_mlp");
       if (c_.compressor_per_sublayer)
         compressor(block + "compress_attn"), compressor(block + "compress_mlp");
       else
@@ -113,7 +117,7 @@ class PaperRule : public Rule<Num> {
     const Index C = width_, D = c_.channels;
     if (c_.write == Write::additive) return add(state_NDC, s.h_NC);
     s.k_NC = direction(s.h_NC, N, C, c_.k_eps, c_.k_eps_times_width);
-    s.beta_N = gate(s.c_NC, name, w, N);
+    s.beta_N = gate(s.c_NC, name + ".beta", w, N);
     s.v_ND = value(s, name, w, N);
     s.readout_ND = readout(state_NDC, s.k_NC, N, D, C);
     s.discrepancy_ND = s.v_ND;
@@ -122,12 +126,17 @@ class PaperRule : public Rule<Num> {
     return delta_rewrite(state_NDC, s.k_NC, s.beta_N, s.v_ND, N, D, C);
   }
 
- private:
+ protected:
+  Index width() const { return width_; }
+  const PaperChoices& choices() const { return c_; }
+  virtual std::vector<std::string> gate_names() const { return {"beta"}; }
+
+  // `name` is the gate's: "transformer.h.0.ddl_attn.beta".
   Vec<Num> gate(const Vec<Num>& c_NC, const std::string& name, const Parameters<Num>& w, Index N) const {
     if (c_.gate == Gate::linear)
-      return gate_linear(c_NC, find_parameter(w, name + ".beta.weight"), find_parameter(w, name + ".beta.bias"), N, width_);
-    return gate_two_layer(c_NC, find_parameter(w, name + ".beta_in.weight"), find_parameter(w, name + ".beta_out.weight"),
-                          find_parameter(w, name + ".beta_out.bias"), N, width_, c_.gate_hidden);
+      return gate_linear(c_NC, find_parameter(w, name + ".weight"), find_parameter(w, name + ".bias"), N, width_);
+    return gate_two_layer(c_NC, find_parameter(w, name + "_in.weight"), find_parameter(w, name + "_out.weight"),
+                          find_parameter(w, name + "_out.bias"), N, width_, c_.gate_hidden);
   }
 
   Vec<Num> value(const SublayerTrace<Num>& s, const std::string& name, const Parameters<Num>& w, Index N) const {
@@ -147,6 +156,7 @@ class PaperRule : public Rule<Num> {
     return {};
   }
 
+ private:
   const Index width_, layers_;
   const PaperChoices c_;
 };

@@ -16,7 +16,6 @@
 #include "model/residual/delta_coefficients.h"
 #include "model/residual/fused_rule.h"
 #include "model/residual/rules.h"
-#include "ref/paper_rule.h"
 
 namespace ddl {
 namespace {
@@ -59,16 +58,21 @@ const Wiring& wiring_of(const ModelConfig& config) {
 
 }  // namespace
 
+void describe_expanded_state(Options& o, Index& channels, std::string& compressor) {
+  o.add("model.channels", channels, "value channels per feature (d_v) of the expanded state").range(1, kMaxChannels);
+  o.add("model.compressor", compressor, "one compressor per sublayer, or one per block (released code)")
+      .choices({"sublayer", "block"});
+}
+
+void describe_embedding_convolution(Options& o, Index& taps) {
+  o.add("model.embed_kernel", taps, "taps of the embedding convolution").range(1, kMaxTaps);
+}
+
 void DeltaOptions::describe(Options& o) {
-  if (expanded_) {
-    o.add("model.channels", channels, "value channels per feature (d_v) of the expanded state")
-        .range(1, kMaxChannels);
-    o.add("model.compressor", compressor, "one compressor per sublayer, or one per block (released code)")
-        .choices({"sublayer", "block"});
-  }
+  if (expanded_) describe_expanded_state(o, channels, compressor);
   if (reads_tokens_)
     o.add("model.state_kernel", state_kernel, "taps of the token compressor").range(1, kMaxTaps);
-  if (has_conv_) o.add("model.embed_kernel", embed_kernel, "taps of the embedding convolution").range(1, kMaxTaps);
+  if (has_conv_) describe_embedding_convolution(o, embed_kernel);
   o.add("model.gate", gate, "gate branch").choices({"linear", "two-layer"});
   o.add("model.gate_hidden", gate_hidden, "hidden width of the two-layer gate").range(1, 4096);
   o.add("model.beta_init", beta_init, "the gate's starting value, 0 to 2").range(0, 2);
@@ -100,6 +104,26 @@ BranchSpec DeltaOptions::value_branch(Index channels_written, const ModelConfig&
     branch.bias = Init::constant(2);
   }
   return branch;
+}
+
+ref::PaperChoices DeltaOptions::oracle_choices(Expand expand, Read read, ref::Write write) const {
+  ref::PaperChoices c;
+  c.channels = read == Read::kIdentity ? 1 : channels;
+  c.compress_kernel = state_kernel;
+  c.embed_kernel = embed_kernel;
+  c.expand = expand == Expand::kConv     ? ref::Expand::conv
+             : expand == Expand::kRepeat ? ref::Expand::repeat
+                                         : ref::Expand::identity;
+  c.read = read == Read::kToken     ? ref::Read::token
+           : read == Read::kChannel ? ref::Read::channel
+                                    : ref::Read::identity;
+  c.write = write;
+  c.gate = gate == "linear" ? ref::Gate::linear : ref::Gate::two_layer;
+  c.gate_hidden = gate_hidden;
+  c.value = value == "sigmoid" ? ref::Value::sigmoid : value == "biased" ? ref::Value::biased : ref::Value::linear;
+  c.compressor_per_sublayer = compressor == "sublayer";
+  c.k_eps = k_eps;
+  return c;
 }
 
 FusedSpec DeltaOptions::stream(Expand expand, Read read) const {
@@ -152,27 +176,9 @@ class DeltaOracle : public ref::PaperRule<Num> {
  private:
   static ref::PaperChoices choices(const ModelConfig& config) {
     const Wiring& wiring = wiring_of(config);
-    ref::PaperChoices c;
-    if (wiring.update == Wiring::kAdd) return c;
-    const auto& options = config.rule<DeltaOptions>();
-    c.channels = wiring.read == Read::kIdentity ? 1 : options.channels;
-    c.compress_kernel = options.state_kernel;
-    c.embed_kernel = options.embed_kernel;
-    c.expand = wiring.expand == Expand::kConv     ? ref::Expand::conv
-               : wiring.expand == Expand::kRepeat ? ref::Expand::repeat
-                                                  : ref::Expand::identity;
-    c.read = wiring.read == Read::kToken     ? ref::Read::token
-             : wiring.read == Read::kChannel ? ref::Read::channel
-                                             : ref::Read::identity;
-    c.write = wiring.update == Wiring::kDelta ? ref::Write::delta : ref::Write::write_only;
-    c.gate = options.gate == "linear" ? ref::Gate::linear : ref::Gate::two_layer;
-    c.gate_hidden = options.gate_hidden;
-    c.value = options.value == "sigmoid"  ? ref::Value::sigmoid
-              : options.value == "biased" ? ref::Value::biased
-                                          : ref::Value::linear;
-    c.compressor_per_sublayer = options.compressor == "sublayer";
-    c.k_eps = options.k_eps;
-    return c;
+    if (wiring.update == Wiring::kAdd) return {};
+    return config.rule<DeltaOptions>().oracle_choices(
+        wiring.expand, wiring.read, wiring.update == Wiring::kDelta ? ref::Write::delta : ref::Write::write_only);
   }
 };
 

@@ -70,17 +70,19 @@ void FusedRule<T>::add_params(ParamTable& table) {
       stage.read = table.add(name + ".read", {D_}, average);
     }
   };
-  const auto add_branch = [&](const std::string& name, const BranchSpec& branch) {
+  const auto add_branch = [&](const std::string& prefix, const BranchSpec& branch) {
+    const auto add_weight = [&](const std::string& ending, Index rows, Index inputs) {
+      Init init = branch.weight;
+      if (!branch.draws_as.empty()) init.draws_as = prefix + branch.draws_as + ending;
+      return table.add_matrix(prefix + branch.name + ending, rows, inputs, init);
+    };
     BranchParams at;
-    std::string last = name;
-    Index inputs = C_;
-    if (branch.hidden > 0) {
-      at.hidden = table.add_matrix(name + "_in.weight", branch.hidden, C_, branch.weight);
-      last = name + "_out", inputs = branch.hidden;
-    }
+    const bool two_layers = branch.hidden > 0;
+    const std::string last = two_layers ? "_out" : "";
+    if (two_layers) at.hidden = add_weight("_in.weight", branch.hidden, C_);
     if (branch.input != BranchInput::kNone)
-      at.weight = table.add_matrix(last + ".weight", branch.rows, inputs, branch.weight);
-    if (branch.bias) at.bias = table.add(last + ".bias", {branch.rows}, *branch.bias);
+      at.weight = add_weight(last + ".weight", branch.rows, two_layers ? branch.hidden : C_);
+    if (branch.bias) at.bias = table.add(prefix + branch.name + last + ".bias", {branch.rows}, *branch.bias);
     return at;
   };
   stages_.assign(static_cast<std::size_t>(S_ + 1), {});
@@ -95,9 +97,8 @@ void FusedRule<T>::add_params(ParamTable& table) {
       add_compressor(block + "compress", stage);
     else
       stage.compress = stages_[s - 1].compress, stage.read = stages_[s - 1].read;
-    const std::string name = block + (attention ? "ddl_attn." : "ddl_mlp.");
-    for (const BranchSpec& branch : spec_.branches)
-      stage.branches.push_back(add_branch(name + branch.name, branch));
+    const std::string prefix = block + spec_.branch_prefix + (attention ? "_attn." : "_mlp.");
+    for (const BranchSpec& branch : spec_.branches) stage.branches.push_back(add_branch(prefix, branch));
   }
   stages_[S_].norm = table.add("ln_f.weight", {C_}, Init::constant(1));
   add_compressor("readout", stages_[S_]);

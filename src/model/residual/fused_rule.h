@@ -20,7 +20,7 @@ enum class Expand { kIdentity, kRepeat, kConv };
 // x_in = x;  a mix of the token's own channels (CC);  or a short convolution over tokens (TC).
 enum class Read { kIdentity, kChannel, kToken };
 
-// A branch with its parameters: NAME.weight [rows, C] and NAME.bias [rows], under "ddl_attn." or "ddl_mlp.".
+// A branch with its parameters: NAME.weight [rows, C] and NAME.bias [rows], under "PREFIX_attn." or "PREFIX_mlp.".
 // With `hidden` it has two layers, scale sigmoid(w2 . tanh(W1 context) + b2), one row: NAME_in.weight,
 // NAME_out.weight and NAME_out.bias.
 struct BranchSpec {
@@ -32,6 +32,7 @@ struct BranchSpec {
   Init weight = Init::constant(0);
   std::optional<Init> bias = {};
   Index hidden = 0;
+  std::string draws_as = "";  // the branch whose random starting values it shares; "": its own
 };
 
 // A series that the rule reports: `count` of a token's steering numbers, or of what its write saved.
@@ -49,6 +50,7 @@ struct FusedSpec {
   Index embed_taps = 1, state_taps = 1;           // of the two convolutions
   bool compressor_per_block = false;              // one for both sublayers of a block
   std::shared_ptr<const Coefficients> write = {};  // null: X_0 += h
+  std::string branch_prefix = "ddl";              // of the branches' parameters
   std::vector<BranchSpec> branches = {};          // in the order of the steering numbers
   bool store_state = false;                       // instead of walking it back
   std::vector<SeriesSpec> series = {};

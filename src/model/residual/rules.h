@@ -6,6 +6,7 @@
 
 #include "core/option_set.h"
 #include "model/residual/fused_rule.h"
+#include "ref/paper_rule.h"
 
 namespace ddl {
 
@@ -33,10 +34,15 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
   FusedSpec stream(Expand expand, Read read) const;
   BranchSpec gate_branch(const std::string& name, const ModelConfig& config) const;
   BranchSpec value_branch(Index channels_written, const ModelConfig& config) const;
+  ref::PaperChoices oracle_choices(Expand expand, Read read, ref::Write write) const;
 
  private:
   bool expanded_, reads_tokens_, has_conv_;
 };
+
+// The options of an expanded state and of the embedding convolution, for rules that have them.
+void describe_expanded_state(Options& options, Index& channels, std::string& compressor);
+void describe_embedding_convolution(Options& options, Index& taps);
 
 std::vector<RuleEntry> delta_rules();  // baseline, ddl-*, wo-*
 
