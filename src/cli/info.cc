@@ -39,7 +39,8 @@ void describe_plan(const InfoOptions& options) {
   ModelConfig config = preset(options.preset);
   if (!options.residual.empty()) config.use_residual(options.residual);
   for (const std::string& assignment : options.set)
-    if (const auto rule = Options::peek_assignment(assignment, "model.residual")) config.use_residual(*rule);
+    if (const auto rule = Options::peek_assignment(assignment, "model.residual"); rule && is_rule(*rule))
+      config.use_residual(*rule);
   Options keys;
   config.describe(keys);
   for (const std::string& assignment : options.set) keys.set(assignment);

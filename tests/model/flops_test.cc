@@ -51,7 +51,14 @@ TEST(Flops, OfEveryRuleAreAsCountedByHand) {
         {"wo-cc", 256 + 3 * (64 + 32) + 2 * (80 + 80), 512 + 3 * (192 + 72) + 2 * (208 + 160)},
         {"ddl-tc-noec", 3 * (320 + 32) + 2 * (144 + 80), 32 + 3 * (896 + 72) + 2 * (336 + 160)},
         {"ddl-tc", 256 + 3 * (320 + 32) + 2 * (144 + 80), 512 + 3 * (896 + 72) + 2 * (336 + 160)},
-        {"wo-tc", 256 + 3 * (320 + 32) + 2 * (80 + 80), 512 + 3 * (896 + 72) + 2 * (208 + 160)}}) {
+        {"wo-tc", 256 + 3 * (320 + 32) + 2 * (80 + 80), 512 + 3 * (896 + 72) + 2 * (208 + 160)},
+        // A second gate: 2 C forward, 4 C backward.
+        {"ddl-ew-dv1", 3 * 32 + 2 * (48 + 48), 3 * (8 + 72) + 2 * (96 + 96)},
+        {"ddl-ew-cc", 256 + 3 * (64 + 32) + 2 * (144 + 96), 512 + 3 * (192 + 72) + 2 * (336 + 192)},
+        // |h|^2 and the update; nothing is steered by the token.
+        {"norm-write", 3 * 32 + 2 * 32, 3 * (8 + 72) + 2 * 64},
+        // The update alone, and D rows of tanh.
+        {"ihc", 256 + 3 * (64 + 32) + 2 * (64 + 64), 512 + 3 * (192 + 72) + 2 * (192 + 128)}}) {
     const ModelPlan plan = plan_model(counted(row.residual), {1, 3});
     EXPECT_EQ(plan.forward.residual, row.forward) << row.residual;
     EXPECT_EQ(plan.backward.residual, row.backward) << row.residual;

@@ -46,6 +46,9 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
 void describe_expanded_state(Options& options, Index& channels, std::string& compressor);
 void describe_embedding_convolution(Options& options, Index& taps);
 
-std::vector<RuleEntry> delta_rules();  // baseline, ddl-*, wo-*
+std::vector<RuleEntry> delta_rules();              // baseline, ddl-*, wo-*
+std::vector<RuleEntry> erase_write_rules();        // ddl-ew-*
+std::vector<RuleEntry> norm_write_rules();         // norm-write
+std::vector<RuleEntry> additive_expanded_rules();  // ihc
 
 }  // namespace ddl
