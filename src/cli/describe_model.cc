@@ -160,8 +160,7 @@ class Description {
     if (stored_ && stored_->has_released_names())
       next["import"] = fmt::format("./ddl import {} --out DIR", here);
     else if (stored_)
-      next["export"] = fmt::format("./ddl export {} --layout {} --out DIR", here,
-                                   not_in_reference_.empty() ? "reference" : "own");
+      next["export"] = fmt::format("./ddl export {} --out DIR", here);
     j["next"] = next;
     j["not_in_reference"] = not_in_reference_.empty() ? Json(nullptr) : Json(not_in_reference_);
   }

@@ -16,13 +16,15 @@
 #include "core/record.h"
 #include "model/plan.h"
 #include "model/residual/registry.h"
+#include "train/config.h"
 
 namespace ddl {
 namespace {
 
 struct InfoOptions {
   std::string path;
-  std::string preset = "small";
+  std::string config;
+  std::string preset;
   std::string residual;
   std::vector<std::string> set;
   Index batch = 4;
@@ -36,14 +38,15 @@ void describe_path(const InfoOptions& options) {
 }
 
 void describe_plan(const InfoOptions& options) {
-  ModelConfig config = preset(options.preset);
-  if (!options.residual.empty()) config.use_residual(options.residual);
-  for (const std::string& assignment : options.set)
-    if (const auto rule = Options::peek_assignment(assignment, "model.residual"); rule && is_rule(*rule))
-      config.use_residual(*rule);
+  // As a run would have it, but with the preset's vocabulary where nothing says what the data's is.
+  std::vector<std::string> sets = options.set;
+  if (!options.residual.empty()) sets.insert(sets.begin(), "model.residual=" + find_rule(options.residual).name);
+  const std::string chosen = options.preset.empty() && options.config.empty() ? "small" : options.preset;
+  const RunConfig run = load_run_config({chosen, "", options.config, sets});
+  ModelConfig config = run.model;
+  if (config.vocab == 0) config.vocab = preset(run.preset).vocab;
   Options keys;
   config.describe(keys);
-  for (const std::string& assignment : options.set) keys.set(assignment);
   const BatchShape shape{options.batch, config.context};
   const ModelPlan plan = plan_model(config, shape);
 
@@ -107,7 +110,8 @@ void add_info_command(Command app) {
       "What a run or a model's folder is; or parameters, FLOPs and memory of a model that may be made");
   info.add_option("path", options->path, "A run, a checkpoint, or a folder with config.json and weights");
   const std::vector<Option> plans = {
-      info.add_option("--preset", options->preset, "tiny, mini, small or medium").show_default(),
+      info.add_option("--config", options->config, "A run's configuration, for example of configs/paper"),
+      info.add_option("--preset", options->preset, "tiny, mini, small (the default) or medium"),
       info.add_option("--residual", options->residual, "Residual interface, for example ddl-cc"),
       info.add_option("--set", options->set, "Change an option: --set model.channels=8").one_value_each(),
       info.add_option("--batch", options->batch, "Sequences a step, for the memory plan")
@@ -119,7 +123,8 @@ void add_info_command(Command app) {
     for (const Option& plan : plans)
       if (plan.given())
         throw UserError(
-            "{} is there already; --preset, --residual, --set and --batch are for one that may be made",
+            "{} is there already; --config, --preset, --residual, --set and --batch are for one that may be "
+            "made",
             options->path);
     describe_path(*options);
   });

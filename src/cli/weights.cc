@@ -11,7 +11,7 @@ namespace ddl {
 namespace {
 
 struct WeightsCommand {
-  std::string from, out, layout = "reference", tokenizer;
+  std::string from, out, layout = "own", tokenizer;
 };
 
 }  // namespace
@@ -21,8 +21,10 @@ void add_export_command(Command app) {
   Command command = app.add_command("export", "A model's weights as a folder for other programs");
   command.add_option("run", c->from, "A run, a checkpoint, or a folder with config.json and weights")
       .required();
-  command.add_option("--layout", c->layout, "reference: the paper's released names; own: this program's")
-      .one_of({"reference", "own"})
+  command
+      .add_option("--layout", c->layout,
+                  "own: this program's, for every model; reference: the paper's released names")
+      .one_of({"own", "reference"})
       .show_default();
   command.add_option("--out", c->out, "The new folder").required();
   command.on_run([c] {

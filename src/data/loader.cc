@@ -55,8 +55,8 @@ Index windows_in(const TokenStream& stream, Index context, const char* what) {
 Loader::Loader(const TokenStream& stream, std::optional<TokenId> end_of_text, LoaderOptions options)
     : stream_(stream), end_of_text_(end_of_text), options_(std::move(options)) {
   DDL_CHECK(options_.rows >= 1, "{} rows", options_.rows);
-  if (options_.order != "epoch" && options_.order != "random")
-    throw UserError("data order '{}': expected epoch or random", options_.order);
+  if (options_.order != "epoch" && options_.order != "random" && options_.order != "stream")
+    throw UserError("data order '{}': expected epoch, random or stream", options_.order);
   windows_ = windows_in(stream, options_.context, "training");
 }
 
@@ -67,6 +67,7 @@ Index Loader::window_begin(Index row) const {
     return static_cast<Index>(
         random.below(static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(stream_.tokens() - T)));
   }
+  if (options_.order == "stream") return row % windows_ * T;
   const Index epoch = row / windows_, place = row % windows_;
   const Index spare = stream_.tokens() - 1 - windows_ * T;  // fewer than T
   const Random shift(options_.seed, "loader shift");

@@ -6,6 +6,7 @@
 //   epoch, so those differ too. Rows are numbered through all steps (row = step * B + b), so two micro-steps
 //   of 4 rows have the rows of one step of 8.
 // order "random": each row begins at a uniformly random token, as in nanoGPT.
+// order "stream": windows of T inputs one after another, from the beginning, and from the beginning again.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ struct LoaderOptions {
   Index rows = 8;       // B: rows of one batch
   Index context = 256;  // T
   std::uint64_t seed = 0;
-  std::string order = "epoch";  // epoch | random
+  std::string order = "epoch";  // epoch | random | stream
 };
 
 class Loader {

@@ -38,6 +38,9 @@ void ModelConfig::describe(Options& o) {
   std::vector<NamedOptionSet> all;
   for (const std::string& name : rule_names()) all.push_back({name, find_rule(name).options});
   describe_chosen(o, "model.residual", residual_, *rule_options_, all);
+  o.add("model.rope_base", rope_base, "base of the rotary positions").range(1, 1e12);
+  o.add("model.norm_eps", norm_eps, "added to the mean square in the norms of sublayers and head")
+      .range(0, 1);
   o.add("model.mup", mup, "scale logits and hidden learning rates by base_width / width");
   o.add("model.base_width", base_width, "the width at which mup changes nothing").range(1, 1 << 20);
   o.add("model.embedding_std", embedding_std, "standard deviation of the embedding at the start")

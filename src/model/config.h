@@ -23,6 +23,9 @@ struct ModelConfig {
   Index vocab = 8192;   // V
   Index context = 256;  // the longest sequence
 
+  double rope_base = 10000;
+  double norm_eps = 1e-5;  // of the norms in front of sublayers and head; those of queries and keys have 1e-5
+
   bool mup = false;
   Index base_width = 1024;
   double embedding_std = 0.02;

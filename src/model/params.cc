@@ -21,13 +21,20 @@ Index ParamTable::add(std::string name, std::vector<Index> shape, Init init, Pla
 
 Index ParamTable::add_matrix(std::string name, Index out, Index in, Init init, Placement placement) {
   const Index offset = add(std::move(name), {out, in}, init, placement);
-  params_.back().hidden_matrix = params_.back().decays = true;
+  Param& p = params_.back();
+  p.hidden_matrix = p.decays = p.scaled_rate = true;
   return offset;
 }
 
 Index ParamTable::add_embedding(std::string name, Index rows, Index width, Init init) {
   const Index offset = add(std::move(name), {rows, width}, init);
-  params_.back().decays = true;
+  params_.back().embedding = params_.back().decays = true;
+  return offset;
+}
+
+Index ParamTable::add_norm(std::string name, Index features) {
+  const Index offset = add(std::move(name), {features}, Init::constant(1));
+  params_.back().norm = true;
   return offset;
 }
 
@@ -52,17 +59,22 @@ void ParamTable::initialise(float* array, std::uint64_t seed, const Exec& ex) co
       case Init::kConstant:
         std::fill_n(x, p.count, static_cast<float>(p.init.value));
         break;
-      case Init::kNormal: {
+      case Init::kNormal:
+      case Init::kUniform: {
         const Random random(seed, p.init.draws_as.empty() ? p.name : p.init.draws_as);
+        const bool normal = p.init.kind == Init::kNormal;
         parallel_chunks(p.count, 1 << 16, ex, [&](Index begin, Index end) {
-          for (Index i = begin; i < end; ++i)
-            x[i] = static_cast<float>(p.init.value * random.normal(static_cast<std::uint64_t>(i)));
+          for (Index i = begin; i < end; ++i) {
+            const auto counter = static_cast<std::uint64_t>(i);
+            const double draw = normal ? random.normal(counter) : 2 * random.uniform(counter) - 1;
+            x[i] = static_cast<float>(p.init.value * draw);
+          }
         });
         break;
       }
-      case Init::kLastTap: {
+      case Init::kTap: {
         const Index tap = p.count / p.shape.front();
-        std::fill_n(x + p.count - tap, tap, static_cast<float>(p.init.value));
+        std::fill_n(x + p.count - (p.init.tap_from_end + 1) * tap, tap, static_cast<float>(p.init.value));
       }
     }
   }

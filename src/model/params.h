@@ -14,13 +14,17 @@ namespace ddl {
 // How a tensor starts. Draws are a function of (seed, the tensor's name), so models that share a tensor share
 // its starting values, whatever else they have. A tensor may draw under another one's name.
 struct Init {
-  enum Kind { kConstant, kNormal, kLastTap } kind = kConstant;
-  double value = 0;           // the constant, or the standard deviation
+  enum Kind { kConstant, kNormal, kUniform, kTap } kind = kConstant;
+  double value = 0;           // the constant, the standard deviation, or the largest magnitude
   std::string draws_as = "";  // "": the tensor's own name
+  Index tap_from_end = 0;
 
-  static Init constant(double value) { return {kConstant, value, ""}; }
-  static Init normal(double std_dev) { return {kNormal, std_dev, ""}; }
-  static Init last_tap(double value) { return {kLastTap, value, ""}; }  // [taps][...]: 0 but at the last tap
+  static Init constant(double value) { return {kConstant, value}; }
+  static Init normal(double std_dev) { return {kNormal, std_dev}; }
+  static Init uniform(double bound) { return {kUniform, bound}; }  // in [-bound, bound)
+  // [taps][...]: 0 but at the last tap, or at one before it.
+  static Init last_tap(double value) { return {kTap, value}; }
+  static Init tap(Index from_end, double value) { return {kTap, value, "", from_end}; }
 };
 
 struct Param {
@@ -29,8 +33,12 @@ struct Param {
   Index offset = 0;          // in floats, from the start of the array
   Index count = 0;
   Init init;
-  bool hidden_matrix = false;  // mup scales its learning rate
-  bool decays = false;         // weight decay applies (matrices and the embedding)
+  // What it is; a tensor that is none of these is a vector or a short convolution.
+  bool hidden_matrix = false, embedding = false, norm = false;
+  bool decays =
+      false;  // weight decay applies: to matrices and the embedding, unless train.decay says otherwise
+  bool scaled_rate =
+      false;  // mup scales its learning rate: that of hidden matrices, unless train.mup_rates does
 };
 
 class ParamTable {
@@ -43,6 +51,16 @@ class ParamTable {
   Index add_matrix(std::string name, Index out, Index in, Init init, Placement placement = kAligned);
   // The embedding: decays like a matrix, but keeps its learning rate under mup.
   Index add_embedding(std::string name, Index rows, Index width, Init init);
+  // The weight of an RMSNorm, which starts at one and never decays.
+  Index add_norm(std::string name, Index features);
+
+  // The same table with other choices of what decays and whose rate mup scales.
+  template <class Choose>
+  ParamTable with_choices(const Choose& choose) const {
+    ParamTable copy = *this;
+    for (Param& p : copy.params_) choose(p);
+    return copy;
+  }
 
   const std::vector<Param>& list() const { return params_; }
   const Param& find(const std::string& name) const;  // must exist

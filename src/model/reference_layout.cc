@@ -4,16 +4,13 @@
 #include <cstring>
 #include <set>
 
-#include "kernels/residual_pass.h"
-#include "kernels/short_conv.h"
-#include "model/config_json.h"
+#include "model/residual/channel_conv.h"
 #include "model/residual/registry.h"
 #include "model/residual/rules.h"
 
 namespace ddl {
 namespace {
 
-constexpr const char* kReferenceModelType = "nanogpt-pro";
 constexpr const char* kEmbedding = "transformer.wte.weight";
 constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kEmbeddingConv = "input_embed.conv.weight";
@@ -37,26 +34,18 @@ void taps_first(float* ours_EDC, const float* released, Index E, Index D, Index 
       for (Index i = 0; i < C; ++i) ours_EDC[(e * D + j) * C + i] = released[(i * D + j) * E + e];
 }
 
-// x_i = sum_j read_j sum_m w_im X_i,(j - pad + m) = sum_n mix_ni X_in   with
-//   mix_ni = sum_j read_j w_i,(n - j + pad),   pad = (kc - 1) / 2,   terms out of range zero
-void fold(float* mix_DC, const float* w, const float* read_D, Index kc, Index D, Index C) {
-  const Index pad = (kc - 1) / 2;
-  for (Index n = 0; n < D; ++n)
-    for (Index i = 0; i < C; ++i) {
-      double sum = 0;
-      for (Index j = 0; j < D; ++j) {
-        const Index m = n - j + pad;
-        if (m >= 0 && m < kc) sum += double{read_D[j]} * double{w[i * kc + m]};
-      }
-      mix_DC[n * C + i] = static_cast<float>(sum);
-    }
-}
-// The other way with kc = D and the read vector that picks j = pad: then mix_ni = w_in, exactly.
-void unfold(float* w, float* read_D, const float* mix_DC, Index D, Index C) {
-  for (Index n = 0; n < D; ++n)
-    for (Index i = 0; i < C; ++i) w[i * D + n] = mix_DC[n * C + i];
+// A convolution of D taps with this read vector is one weight per feature and channel, exactly
+// (channel_conv.h).
+void pick_one_position(float* read_D, Index D) {
   std::fill_n(read_D, D, 0.0f);
-  read_D[(D - 1) / 2] = 1;
+  read_D[channel_conv_pad(D)] = 1;
+}
+
+// A channel compressor without one has a weight per feature and channel.
+bool has_read_vector(const ParamTable& table, const Param& compressor) {
+  const std::string name = without_weight(compressor.name) + "read";
+  const std::vector<Param>& all = table.list();
+  return std::any_of(all.begin(), all.end(), [&](const Param& p) { return p.name == name; });
 }
 
 Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index kc) {
@@ -69,10 +58,13 @@ Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index 
          {"block_size", c.context},
          {"use_qk_rmsnorm", true},
          {"rope_ratio", 1.0},
+         {"rope_base", c.rope_base},
+         {"rms_norm_eps", c.norm_eps},
          {"embedding_init_std", c.embedding_std},
          {"hidden_init_std_factor", c.hidden_std_factor},
          {"mup", c.mup},
          {"hidden_size_base", c.base_width}};
+  if (c.mup) j["parameterization"] = "widthmuP";
   if (D == 0) return j;
   const auto& options = c.rule<DeltaOptions>();
   j.update({{"ddl_value_channels", D},
@@ -82,8 +74,7 @@ Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index 
             {"ddl_beta_init", options.beta_init},
             {"ddl_v_sigmoid", true},
             {"ddl_v_sigmoid_scale", DeltaOptions::kValueScale},
-            {"ddl_v_constant", false},
-            {"ddl_v_constant_value", 2.0}});
+            {kc > 0 ? "ddl_v_constant" : "ddl_v_dim1_constant", false}});
   if (kc > 0)
     j["ddl_state_shortconv_kernel_size"] = kc, j["ddl_state_read_init"] = 1.0 / static_cast<double>(D);
   if (embedding_conv) j["input_embed_shortconv_kernel_size"] = options.embed_kernel;
@@ -128,10 +119,10 @@ ReferenceModel to_reference(const Weights& weights) {
       kc = p.shape[0];
       taps_last(own(base + "shortconv.weight", {C * p.shape[1], kc}), data, kc, p.shape[1], C);
     } else if (is_compressor(p.name)) {  // over channels
-      const std::string base = without_weight(p.name);
       kc = p.shape[0];
-      float* w = own(p.name, {C, kc});
-      unfold(w, own(base + "read", {kc}), data, kc, C);
+      taps_last(own(p.name, {C, kc}), data, kc, 1, C);
+      if (!has_read_vector(weights.table(), p))
+        pick_one_position(own(without_weight(p.name) + "read", {kc}), kc);
     } else {
       out.tensors.push_back({p.name, "F32", p.shape, data});
     }
@@ -145,88 +136,6 @@ bool is_reference_config(std::string_view config_json) {
   return json.is_object() && json.contains("model_type") && json["model_type"] == kReferenceModelType;
 }
 
-ModelConfig from_reference_config(std::string_view config_json, const std::string& source,
-                                  const WeightFolder& weights) {
-  const Json json = parse_json(config_json);
-  if (!json.is_object() || !json.contains("model_type") || json["model_type"] != kReferenceModelType)
-    throw UserError("{}: expected \"model_type\": \"{}\"", source, kReferenceModelType);
-  const auto integer = [&](const char* key) {
-    if (!json.contains(key) || !json[key].is_number_integer() || json[key].get<Index>() < 1)
-      throw UserError("{}: {} is {}, expected a whole number from 1", source, key,
-                      json.contains(key) ? to_line(json[key]).substr(0, 80) : "missing");
-    return json[key].get<Index>();
-  };
-  const auto number = [&](const char* key, double otherwise) {
-    if (!json.contains(key) || json[key].is_null()) return otherwise;
-    if (!json[key].is_number())
-      throw UserError("{}: {} is {}, expected a number", source, key, to_line(json[key]).substr(0, 80));
-    return json[key].get<double>();
-  };
-  const auto flag = [&](const char* key, bool otherwise) {
-    if (!json.contains(key) || json[key].is_null()) return otherwise;
-    if (!json[key].is_boolean())
-      throw UserError("{}: {} is {}, expected true or false", source, key, to_line(json[key]).substr(0, 80));
-    return json[key].get<bool>();
-  };
-  const auto refuse = [&](const std::string& what) {
-    throw UserError("{}: {}, which this project does not have", source, what);
-  };
-
-  ModelConfig c;
-  c.vocab = integer("vocab_size"), c.layers = integer("num_hidden_layers");
-  c.heads = integer("num_attention_heads"), c.width = integer("hidden_size"),
-  c.context = integer("block_size");
-  if (json.contains("head_dim") && integer("head_dim") * c.heads != c.width)
-    refuse("head_dim times num_attention_heads is not hidden_size");
-  if (!flag("use_qk_rmsnorm", true)) refuse("use_qk_rmsnorm is false");
-  if (number("rope_ratio", 1) != 1) refuse("rope_ratio is not 1");
-  c.embedding_std = number("embedding_init_std", c.embedding_std);
-  c.hidden_std_factor = number("hidden_init_std_factor", c.hidden_std_factor);
-  c.mup = flag("mup", false);
-  if (json.contains("hidden_size_base")) c.base_width = integer("hidden_size_base");
-
-  // The tensors say which rule it is, and their shapes which sizes.
-  const std::string block = "transformer.h.0.";
-  const bool delta = weights.contains(block + "ddl_attn.v_proj.weight");
-  const bool conv = weights.contains(kEmbeddingConv);
-  const bool token = weights.contains(block + "compress.shortconv.weight");
-  const bool channel = weights.contains(block + "compress.weight");
-  std::string rule = !delta ? "baseline" : token ? "ddl-tc" : channel ? "ddl-cc" : "ddl-dv1";
-  if ((token || channel) && !conv) rule += "-noec";
-  c.use_residual(rule);
-  if (!delta) {
-    check_config(c, source);
-    return c;
-  }
-  auto& options = c.rule<DeltaOptions>();
-  options.compressor = "block";
-  const auto extent = [&](const std::string& name, std::size_t dimensions, std::size_t which) {
-    const TensorInfo& t = weights.info(name);
-    if (t.shape.size() != dimensions)
-      throw UserError("{}: tensor '{}' is {}, expected {} dimensions", weights.path_of(name), name,
-                      describe_tensor(t.dtype, t.shape), dimensions);
-    return t.shape[which];
-  };
-  options.channels = extent(block + "ddl_attn.v_proj.weight", 2, 0);
-  if (options.channels < 1 || options.channels > kMaxChannels)
-    refuse(fmt::format("{} value channels", options.channels));
-  if (!token && !channel && options.channels != 1) refuse("an expanded state without a compressor");
-  if (conv) options.embed_kernel = extent(kEmbeddingConv, 3, 2);
-  if (token) options.state_kernel = extent(block + "compress.shortconv.weight", 2, 1);
-  options.gate = weights.contains(block + "ddl_attn.beta.weight") ? "linear" : "two-layer";
-  if (options.gate == "two-layer") options.gate_hidden = extent(block + "ddl_attn.beta_in.weight", 2, 0);
-  options.value = "sigmoid";
-  if (!flag("ddl_v_sigmoid", true))
-    refuse("ddl_v_sigmoid is false (a linear value of the un-normalised input)");
-  if (flag("ddl_v_constant", false)) refuse("ddl_v_constant is true");
-  if (number("ddl_v_sigmoid_scale", DeltaOptions::kValueScale) != DeltaOptions::kValueScale)
-    refuse("ddl_v_sigmoid_scale is not 4");
-  options.k_eps = number("ddl_k_eps", options.k_eps);
-  options.beta_init = number("ddl_beta_init", options.beta_init);
-  check_config(c, source);
-  return c;
-}
-
 namespace {
 
 struct ReleasedTensor {
@@ -235,15 +144,13 @@ struct ReleasedTensor {
 };
 
 // What the released code has in place of one of our tensors.
-std::vector<ReleasedTensor> released_tensors(const Param& p, Index C, const WeightFolder& weights) {
+std::vector<ReleasedTensor> released_tensors(const ParamTable& table, const Param& p, Index C) {
   const std::string base = without_weight(p.name);
   if (p.name == kEmbeddingConv) return {{p.name, {C * p.shape[1], 1, p.shape[0]}}};
   if (is_compressor(p.name) && p.shape.size() == 3)  // over tokens
     return {{base + "shortconv.weight", {C * p.shape[1], p.shape[0]}}};
-  if (is_compressor(p.name)) {  // over channels; its kernel may have any length
-    const std::vector<Index>& found = weights.info(p.name).shape;
-    return {{p.name, {C, found.size() == 2 ? found[1] : p.shape[0]}}, {base + "read", {p.shape[0]}}};
-  }
+  if (is_compressor(p.name) && has_read_vector(table, p)) return {{p.name, {C, p.shape[0]}}};
+  if (is_compressor(p.name)) return {{p.name, {C, p.shape[0]}}, {base + "read", {p.shape[0]}}};
   return {{p.name, p.shape}};
 }
 
@@ -253,7 +160,7 @@ void check_reference_weights(const ParamTable& table, const ModelConfig& config,
                              const WeightFolder& weights) {
   std::set<std::string> known;
   for (const Param& p : table.list())
-    for (const ReleasedTensor& t : released_tensors(p, config.width, weights)) {
+    for (const ReleasedTensor& t : released_tensors(table, p, config.width)) {
       weights.expect(t.name, t.shape);
       known.insert(t.name);
     }
@@ -266,28 +173,24 @@ void check_reference_weights(const ParamTable& table, const ModelConfig& config,
 void load_reference_weights(Weights& weights, const WeightFolder& folder, const Exec& ex) {
   check_reference_weights(weights.table(), weights.config(), folder);
   const Index C = weights.config().width;
-  std::vector<float> released[2];
+  std::vector<float> released;
   for (const Param& p : weights.table().list()) {
     float* data = weights.values().data() + p.offset;
-    const std::vector<ReleasedTensor> parts = released_tensors(p, C, folder);
-    if (parts.size() == 1 && parts[0].name == p.name && p.name != kEmbeddingConv) {  // the same in both
+    const std::vector<ReleasedTensor> parts = released_tensors(weights.table(), p, C);
+    if (parts[0].name == p.name && p.name != kEmbeddingConv && !is_compressor(p.name)) {  // the same in both
       folder.read(p.name, p.shape, data);
       continue;
     }
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      released[i].resize(static_cast<std::size_t>(folder.info(parts[i].name).count));
-      folder.read(parts[i].name, parts[i].shape, released[i].data());
-    }
-    if (parts.size() == 2)
-      fold(data, released[0].data(), released[1].data(), parts[0].shape[1], p.shape[0], C);
-    else
-      taps_first(data, released[0].data(), p.shape[0], p.shape[1], C);
+    // Taps come first here; a read vector beside them picks one position and says nothing more.
+    released.resize(static_cast<std::size_t>(p.count));
+    folder.read(parts[0].name, parts[0].shape, released.data());
+    taps_first(data, released.data(), p.shape[0], p.shape.size() == 3 ? p.shape[1] : 1, C);
   }
   if (folder.contains(kHead)) {
     const Param& wte = weights.table().find(kEmbedding);
-    released[0].resize(static_cast<std::size_t>(wte.count));
-    folder.read(kHead, wte.shape, released[0].data());
-    if (std::memcmp(released[0].data(), weights.values().data() + wte.offset,
+    released.resize(static_cast<std::size_t>(wte.count));
+    folder.read(kHead, wte.shape, released.data());
+    if (std::memcmp(released.data(), weights.values().data() + wte.offset,
                     static_cast<std::size_t>(wte.count) * sizeof(float)) != 0)
       throw UserError("{}: tensor '{}' differs from '{}'; this project has tied ones only",
                       folder.path_of(kHead), kHead, kEmbedding);

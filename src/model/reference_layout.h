@@ -1,7 +1,8 @@
 // The paper's released parameter names and config.json keys, both ways. Most tensors are the same; the short
-// convolutions are stored feature by feature there and tap by tap here, and the released channel compressor
-// is a convolution along the channels and a read vector, which fold into the one weight per feature and
-// channel that this project has.
+// convolutions are stored feature by feature there and tap by tap here. The released channel compressor is a
+// convolution along the channels and a read vector (model.channel_compressor = convolution); a model with one
+// weight per feature and channel is written as a convolution whose read vector picks one position, and such a
+// one is read back as those weights.
 #pragma once
 
 #include <deque>
@@ -16,6 +17,8 @@
 
 namespace ddl {
 
+inline constexpr const char* kReferenceModelType = "nanogpt-pro";
+
 struct ReferenceModel {
   Json config;                             // config.json
   std::vector<TensorToWrite> tensors;      // some lie in the weights themselves: they must outlive this
@@ -28,7 +31,7 @@ std::string why_not_in_reference(const ModelConfig& config);
 ReferenceModel to_reference(const Weights& weights);
 
 // What model the released configuration and tensors make. Throws UserError where this project cannot express
-// it.
+// it, or does not know a key; reference_config.cc has the list of those that change nothing.
 bool is_reference_config(std::string_view config_json);
 ModelConfig from_reference_config(std::string_view config_json, const std::string& source_name,
                                   const WeightFolder& weights);

@@ -3,6 +3,15 @@
 #include <filesystem>
 
 namespace ddl {
+namespace {
+
+// lm_head shares its memory with the embedding, which safetensors refuses; it is not needed.
+constexpr const char* kConvertPyTorch =
+    "  import glob, torch, safetensors.torch\n"
+    "  safetensors.torch.save_file({k: v.contiguous() for f in glob.glob(\"pytorch_model*.bin\") for k, v in "
+    "torch.load(f, weights_only=True).items() if k != \"lm_head.weight\"}, \"model.safetensors\")";
+
+}  // namespace
 
 std::set<std::string> parse_weight_index(std::string_view text, const std::string& source) {
   const Json json = parse_json(text);
@@ -29,6 +38,13 @@ WeightFolder::WeightFolder(const std::string& folder) : source_(folder + "/avera
     for (const std::string& name : parse_weight_index(read_file(index), index))
       files_.push_back(std::make_unique<SafetensorsFile>(folder + "/" + name));
   } else {
+    if (std::filesystem::exists(folder + "/pytorch_model.bin") ||
+        std::filesystem::exists(folder + "/pytorch_model.bin.index.json"))
+      throw UserError(
+          "{}: the weights are in PyTorch's own format (pytorch_model.bin), which this program does not "
+          "read; there "
+          "is no model.safetensors. These two lines of Python, run in that folder, write it:\n{}",
+          folder, kConvertPyTorch);
     throw UserError("{}: no model.safetensors and no model.safetensors.index.json", folder);
   }
   for (std::size_t i = 0; i < files_.size(); ++i)

@@ -24,6 +24,8 @@ namespace ddl::ref {
 struct Shape {
   Index layers = 2, heads = 2, head_size = 4, width = 6, mlp = 7, vocab = 11;
   double logit_scale = 1;  // muP: base width / width
+  double rope_base = kRopeBase;
+  double norm_eps = kNormEps;  // in front of sublayers and head; queries and keys have kNormEps
 };
 
 // A shape with the paper's rule.
@@ -101,14 +103,15 @@ class Model {
       SublayerTrace<Num> s;
       s.name = place.block + place.kind;
       s.x_in_NC = rule_.read(state, place, w_, B, T);
-      s.c_NC = rmsnorm(s.x_in_NC, at(place.block + (attention ? "ln_1" : "ln_2") + ".weight"), N, C);
+      s.c_NC =
+          rmsnorm(s.x_in_NC, at(place.block + (attention ? "ln_1" : "ln_2") + ".weight"), N, C, p_.norm_eps);
       s.h_NC = attention ? attend(s.c_NC, s.name, B, T) : feed_forward(s.c_NC, s.name, N);
       state = rule_.write(state, s, place, w_, N);
       if (trace) s.state_NDC = state, trace->sublayers.push_back(std::move(s));
     }
     const Vec<Num> readout = rule_.read(state, {2 * p_.layers, "", "readout"}, w_, B, T);
-    Vec<Num> z_NV =
-        linear(rmsnorm(readout, at("ln_f.weight"), N, C), at("transformer.wte.weight"), N, C, p_.vocab);
+    Vec<Num> z_NV = linear(rmsnorm(readout, at("ln_f.weight"), N, C, p_.norm_eps),
+                           at("transformer.wte.weight"), N, C, p_.vocab);
     for (Num& z : z_NV) z *= Num(p_.logit_scale);
     return z_NV;
   }
@@ -130,8 +133,11 @@ class Model {
     const auto project = [&](const char* part) {
       return linear(c_NC, at(name + "." + part + ".weight"), N, C, H * K);
     };
-    const Vec<Num> q_BTHK = rope_qknorm(project("c_q"), at(name + ".q_rms.weight"), B, T, H, K);
-    const Vec<Num> k_BTHK = rope_qknorm(project("c_k"), at(name + ".k_rms.weight"), B, T, H, K);
+    const auto rotate = [&](const Vec<Num>& x_BTHK, const char* norm) {
+      return rope_qknorm(x_BTHK, at(name + norm), B, T, H, K, p_.rope_base);
+    };
+    const Vec<Num> q_BTHK = rotate(project("c_q"), ".q_rms.weight");
+    const Vec<Num> k_BTHK = rotate(project("c_k"), ".k_rms.weight");
     const Vec<Num> o_BTHK = attention(q_BTHK, k_BTHK, project("c_v"), B, T, H, K);
     return linear(o_BTHK, at(name + ".c_proj.weight"), N, H * K, C);
   }

@@ -19,6 +19,7 @@ struct PaperChoices {
   Index channels = 1;         // D, the paper's d_v
   Index compress_kernel = 4;  // kc, taps of the token compressor
   Index embed_kernel = 4;     // ke, taps of the embedding convolution
+  Index channel_kernel = 0;  // taps of the released channel compressor; 0: one weight per feature and channel
   Expand expand = Expand::identity;
   Read read = Read::identity;     // identity needs channels == 1
   Write write = Write::additive;  // additive needs channels == 1
@@ -32,8 +33,18 @@ struct PaperChoices {
   bool k_eps_times_width = false;
 };
 
-// Parameter names are those of the released code where it has one. Convolutions are stored [tap][D][C] and
-// channel compressors [D][C].
+// w_EC as w_CE.
+template <class Num>
+Vec<Num> taps_last(const Vec<Num>& w_EC, Index C, Index E) {
+  check_size(w_EC, E * C, "w_EC");
+  Vec<Num> w_CE(w_EC.size());
+  for (Index e = 0; e < E; ++e)
+    for (Index c = 0; c < C; ++c) w_CE[c * E + e] = w_EC[e * C + c];
+  return w_CE;
+}
+
+// Parameter names are those of the released code where it has one. Convolutions over tokens are stored
+// [tap][D][C], those along channels [tap][C], and channel compressors without one [D][C].
 template <class Num>
 class PaperRule : public Rule<Num> {
  public:
@@ -48,7 +59,9 @@ class PaperRule : public Rule<Num> {
   void add_counts(std::map<std::string, Index>& counts) const override {
     const Index C = width_, D = c_.channels;
     const auto compressor = [&](const std::string& name) {
-      if (c_.read == Read::channel) counts[name + ".weight"] = D * C;
+      if (c_.read == Read::channel && c_.channel_kernel == 0) counts[name + ".weight"] = D * C;
+      if (c_.read == Read::channel && c_.channel_kernel > 0)
+        counts[name + ".weight"] = c_.channel_kernel * C, counts[name + ".read"] = D;
       if (c_.read == Read::token)
         counts[name + ".weight"] = c_.compress_kernel * D * C, counts[name + ".read"] = D;
     };
@@ -103,6 +116,10 @@ class PaperRule : public Rule<Num> {
       case Read::identity:
         return state_NDC;
       case Read::channel:
+        if (c_.channel_kernel > 0)
+          return released_channel_compress(
+              state_NDC, taps_last(find_parameter(w, name + ".weight"), C, c_.channel_kernel),
+              find_parameter(w, name + ".read"), B * T, D, C, c_.channel_kernel);
         return channel_compress(state_NDC, find_parameter(w, name + ".weight"), B * T, D, C);
       case Read::token:
         return token_compress(state_NDC, find_parameter(w, name + ".weight"),

@@ -25,11 +25,13 @@ void TrainConfig::describe(Options& o) {
   o.add("train.lr", lr, "peak learning rate").range(0, 1e6);
   o.add("train.min_lr", min_lr, "where the cosine ends").range(0, 1e6);
   o.add("train.warmup", warmup, "steps over which the rate rises from 0").range(0, kMany);
+  o.add("train.warmup_start", warmup_start, "the first update has 1/warmup of the peak rate, or zero")
+      .choices({"first", "zero"});
   o.add("train.schedule", schedule, "after the warm-up").choices({"cosine", "constant"});
   optimizer.describe(o);
   o.add("data.folder", data_folder, "the dataset");
-  o.add("data.order", data_order, "each window once per epoch, or random positions")
-      .choices({"epoch", "random"});
+  o.add("data.order", data_order, "windows shuffled each epoch, at random positions, or as they come")
+      .choices({"epoch", "random", "stream"});
   o.add("eval.every", eval_every, "steps between validations; 0 means only at the end").range(0, kMany);
   o.add("eval.windows", eval_windows, "sequences of the fixed validation set").range(1, 1e9);
   o.add("checkpoint.every_steps", save_every_steps, "0 means off").range(0, kMany);

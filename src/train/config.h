@@ -25,6 +25,7 @@ struct TrainConfig {
   double lr = 1e-3;
   double min_lr = 0;  // where the cosine ends
   Index warmup = 100;
+  std::string warmup_start = "first";
   std::string schedule = "cosine";
   OptimizerConfig optimizer;
 

@@ -69,8 +69,9 @@ void check_same_tokens(const StoredModel& start, const Dataset& data) {
 // start.
 void check_same_model(const StoredModel& start, ModelConfig asked) {
   static const std::set<std::string> kFree = {
-      "model.context",     "model.engine",    "model.precision",     "model.recompute",
-      "model.store_state", "model.beta_init", "model.embedding_std", "model.hidden_std_factor"};
+      "model.context",          "model.engine",          "model.precision",     "model.recompute",
+      "model.store_state",      "model.beta_init",       "model.embedding_std", "model.hidden_std_factor",
+      "model.compressor_start", "model.value_bias_start"};
   ModelConfig stored = start.config();
   stored.mlp = stored.mlp_width(), asked.mlp = asked.mlp_width();
   Options is, wanted;

@@ -12,14 +12,14 @@ namespace {
 template <class T>
 class StrengthRule final : public ResidualRule<T> {
  public:
-  explicit StrengthRule(const ModelConfig& config) : C_(config.width), S_(config.sublayers()) {}
+  explicit StrengthRule(const ModelConfig& config)
+      : C_(config.width), S_(config.sublayers()), norm_eps_(static_cast<float>(config.norm_eps)) {}
 
   // 1. Parameters: a norm in front of every sublayer and of the head, and one strength per sublayer.
   void add_params(ParamTable& table) override {
     for (Index s = 0; s < S_; ++s)
-      norm_.push_back(
-          table.add(fmt::format("transformer.h.{}.ln_{}.weight", s / 2, s % 2 + 1), {C_}, Init::constant(1)));
-    norm_.push_back(table.add("ln_f.weight", {C_}, Init::constant(1)));
+      norm_.push_back(table.add_norm(fmt::format("transformer.h.{}.ln_{}.weight", s / 2, s % 2 + 1), C_));
+    norm_.push_back(table.add_norm("ln_f.weight", C_));
     strength_ = table.add("strength", {S_}, Init::constant(0.5));
   }
   void bind(const Numbers<T>& numbers) override { params_ = numbers.params, grads_ = numbers.grads; }
@@ -75,8 +75,10 @@ class StrengthRule final : public ResidualRule<T> {
 
  private:
   void read(Index s, T* context_NC, const Tokens& tokens, const Exec& ex) {
-    const ReadFwd<T> part{
-        .norm_C = params_ + norm_[s], .context_NC = context_NC, .rstd_N = rstd_SN_ + s * rows_};
+    const ReadFwd<T> part{.norm_C = params_ + norm_[s],
+                          .norm_eps = norm_eps_,
+                          .context_NC = context_NC,
+                          .rstd_N = rstd_SN_ + s * rows_};
     residual_fwd<T>(x_NC_, nullptr, &part, tokens.count, 1, C_, ex);
   }
   void read_backward(Index s, const float* dcontext_NC, const Tokens& tokens, const Exec& ex) {
@@ -89,6 +91,7 @@ class StrengthRule final : public ResidualRule<T> {
   }
 
   const Index C_, S_;
+  const float norm_eps_;
   std::vector<Index> norm_;
   Index strength_ = 0, rows_ = 0;
   const float* params_ = nullptr;

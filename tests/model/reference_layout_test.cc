@@ -97,36 +97,6 @@ TEST(ReferenceLayout, TheLastTapIsTheCurrentToken) {
   EXPECT_EQ(released[(i * D + j) * E + E - 1], static_cast<float>(((E - 1) * D + j) * C + i));
 }
 
-// A released channel compressor of any kernel and read vector: what folding gives is what the convolution
-// along the channels gives.
-TEST(ReferenceLayout, FoldsTheReleasedChannelCompressor) {
-  const Index C = 8, D = 3;
-  for (Index kc : {1, 2, 3, 4, 5}) {
-    const Weights weights(exportable("ddl-cc"), 1, Exec{});
-    ReferenceModel r = to_reference(weights);
-    const auto w = normals(C * kc, 1), read = normals(D, 2), state = normals(D * C, 3);
-    const std::vector<float> wf(w.begin(), w.end()), rf(read.begin(), read.end());
-    for (TensorToWrite& t : r.tensors) {
-      if (t.name == "readout.weight") t.shape = {C, kc}, t.data = wf.data();
-      if (t.name == "readout.read") t.data = rf.data();
-    }
-    const TestFolder folder;
-    write(folder, r);
-    Weights back = import_from(folder.path());
-    const std::span<const float> mix = back.tensor("readout.weight");
-    std::vector<double> folded(C), direct(C);
-    for (Index i = 0; i < C; ++i) {
-      for (Index n = 0; n < D; ++n) folded[i] += double{mix[n * C + i]} * state[n * C + i];
-      for (Index j = 0; j < D; ++j)
-        for (Index m = 0; m < kc; ++m) {
-          const Index from = j - (kc - 1) / 2 + m;
-          if (from >= 0 && from < D) direct[i] += read[j] * w[i * kc + m] * state[from * C + i];
-        }
-    }
-    EXPECT_LT(rounding_ratio(folded, direct, D * kc), 1) << kc;
-  }
-}
-
 TEST(ReferenceLayout, ReadsShardsAndATiedHead) {
   const Weights weights = scrambled_weights(exportable("ddl-cc"));
   ReferenceModel r = to_reference(weights);

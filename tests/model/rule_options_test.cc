@@ -31,20 +31,21 @@ std::set<std::string> own_keys(ModelConfig m) {
 
 TEST(RuleOptions, EachRuleHasItsOwn) {
   using Keys = std::set<std::string>;
-  const Keys rewrite{"gate", "gate_hidden", "beta_init", "value", "k_eps", "store_state"};
-  const auto and_also = [&](Keys more) {
-    more.insert(rewrite.begin(), rewrite.end());
+  const Keys rewrite{"gate", "gate_hidden", "beta_init", "value", "value_bias_start", "k_eps", "store_state"};
+  const Keys expanded{"channels", "compressor", "compressor_start"},
+      mix{"channel_compressor", "channel_kernel"};
+  const auto and_also = [&](Keys more, const Keys& others = {}) {
+    for (const Keys& keys : {rewrite, expanded, others}) more.insert(keys.begin(), keys.end());
     return more;
   };
   EXPECT_EQ(own_keys(with_rule("baseline")), Keys{});
   for (const std::string update : {"ddl-", "wo-"}) {
     EXPECT_EQ(own_keys(with_rule(update + "dv1")), rewrite);
-    EXPECT_EQ(own_keys(with_rule(update + "cc")), and_also({"channels", "compressor", "embed_kernel"}));
-    EXPECT_EQ(own_keys(with_rule(update + "tc")),
-              and_also({"channels", "compressor", "embed_kernel", "state_kernel"}));
+    EXPECT_EQ(own_keys(with_rule(update + "cc")), and_also({"embed_kernel"}, mix));
+    EXPECT_EQ(own_keys(with_rule(update + "tc")), and_also({"embed_kernel", "state_kernel"}));
   }
-  EXPECT_EQ(own_keys(with_rule("ddl-cc-noec")), and_also({"channels", "compressor"}));
-  EXPECT_EQ(own_keys(with_rule("ddl-tc-noec")), and_also({"channels", "compressor", "state_kernel"}));
+  EXPECT_EQ(own_keys(with_rule("ddl-cc-noec")), and_also({}, mix));
+  EXPECT_EQ(own_keys(with_rule("ddl-tc-noec")), and_also({"state_kernel"}));
 }
 
 TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {

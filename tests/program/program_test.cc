@@ -103,6 +103,29 @@ TEST_F(Program, AFileThatMayNotGrowIsNamed) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x.jsonl"));
 }
 
+// What a user trained without thinking can be exported without thinking.
+TEST_F(Program, ExportsTheDefaultModel) {
+  write_bare_shards();
+  train("bare");
+  run_well("ddl export run --out exported");
+  EXPECT_EQ(records("ddl info exported --json").at(0)["layout"], "own");
+  EXPECT_EQ(records("ddl info exported --json").at(0)["config"]["compressor"], "sublayer");
+  const Result released = run("ddl export run --layout reference --out released");
+  EXPECT_EQ(released.code, 2);
+  EXPECT_TRUE(contains(released.err, "one compressor for both") && contains(released.err, "--layout own"))
+      << released.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "released"));
+}
+
+TEST_F(Program, InfoReadsAConfiguration) {
+  folder_.write("c.toml", "preset = \"small\"\nmodel.residual = \"ddl-tc\"\nmodel.compressor = \"block\"\n");
+  EXPECT_EQ(records("ddl info --config c.toml --json").at(0)["parameters"], 123854764);
+  EXPECT_EQ(records("ddl info --preset small --residual ddl-tc --set model.compressor=block --json")
+                .at(0)["parameters"],
+            123854764);
+  EXPECT_EQ(records("ddl info --residual baseline --json").at(0)["parameters"], 123590400);
+}
+
 TEST_F(Program, SeedsAreNotNegative) {
   folder_.write("in.txt", "text");
   for (const std::string command :

@@ -23,8 +23,8 @@ void Attention<T>::add_params(ParamTable& table) {
   p.qkv = table.add_matrix(name + "c_q.weight", C_, C_, hidden);
   table.add_matrix(name + "c_k.weight", C_, C_, hidden, ParamTable::kJoined);
   table.add_matrix(name + "c_v.weight", C_, C_, hidden, ParamTable::kJoined);
-  p.q_norm = table.add(name + "q_rms.weight", {K_}, Init::constant(1));
-  p.k_norm = table.add(name + "k_rms.weight", {K_}, Init::constant(1));
+  p.q_norm = table.add_norm(name + "q_rms.weight", K_);
+  p.k_norm = table.add_norm(name + "k_rms.weight", K_);
   p.out = table.add_matrix(name + "c_proj.weight", C_, C_, output);
   params_.push_back(p);
 }
@@ -60,7 +60,7 @@ void Attention<T>::plan(Arena& arena, const Room& room) {
 template <class T>
 void Attention<T>::bind(const Numbers<T>& numbers) {
   numbers_ = numbers;
-  fill_rope_table(rope_TK_, positions_, K_);
+  fill_rope_table(rope_TK_, positions_, K_, config_.rope_base);
 }
 
 template <class T>

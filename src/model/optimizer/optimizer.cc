@@ -42,7 +42,11 @@ const OptimizerEntry& find_optimizer(const std::string& name) {
 
 std::unique_ptr<Optimizer> make_optimizer(const ParamTable& table, double hidden_lr_factor,
                                           const OptimizerConfig& config, Arena& arena) {
-  return find_optimizer(config.name).make(table, hidden_lr_factor, config, arena);
+  const ParamTable chosen = table.with_choices([&](Param& p) {
+    if (config.decay == "all-but-norms") p.decays = !p.norm;
+    if (config.mup_rates == "all-but-embedding") p.scaled_rate = !p.embedding;
+  });
+  return find_optimizer(config.name).make(chosen, hidden_lr_factor, config, arena);
 }
 
 void OptimizerConfig::choose(const std::string& optimizer) {
@@ -55,7 +59,11 @@ void OptimizerConfig::describe(Options& o) {
   for (const OptimizerEntry& entry : known_optimizers()) all.push_back({entry.name, entry.options});
   o.add("train.optimizer", name, "what makes an update of a gradient").choices(optimizer_names());
   describe_chosen(o, "train.optimizer", name, *own, all);
-  o.add("train.weight_decay", weight_decay, "of matrices and the embedding only").range(0, 100);
+  o.add("train.weight_decay", weight_decay, "of the tensors that train.decay says").range(0, 100);
+  o.add("train.decay", decay, "what decays: matrices and the embedding, or all but norms")
+      .choices({"matrices", "all-but-norms"});
+  o.add("train.mup_rates", mup_rates, "whose rate mup scales: hidden matrices', or all but the embedding's")
+      .choices({"matrices", "all-but-embedding"});
   o.add("train.clip", clip, "largest global gradient norm; 0 means no limit").range(0, 1e30);
   o.add("train.ema", average, "decay of the weights' average, which is validated and used; 0: off")
       .range(0, 0.9999999);
@@ -70,7 +78,7 @@ std::vector<TensorEntry> tensor_entries(const ParamTable& table, double hidden_l
     t.rows = param.shape.size() == 2 ? param.shape[0] : 1;
     t.cols = t.count / std::max<Index>(t.rows, 1);
     t.hidden_matrix = param.hidden_matrix;
-    t.lr_factor = param.hidden_matrix ? hidden_lr_factor : 1.0;
+    t.lr_factor = param.scaled_rate ? hidden_lr_factor : 1.0;
     t.decays = param.decays;
     tensors.push_back(t);
   }

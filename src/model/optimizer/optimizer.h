@@ -19,10 +19,12 @@ namespace ddl {
 // What every optimizer has, and the options of the chosen one.
 struct OptimizerConfig {
   std::string name = "adamw";
-  OptionSetPtr own;           // of the type `name` has; see choose()
-  double weight_decay = 0.1;  // decoupled: p loses lr * weight_decay * p
-  double clip = 1.0;          // 0: off
-  double average = 0;         // decay of the average of weights; 0: none
+  OptionSetPtr own;                    // of the type `name` has; see choose()
+  double weight_decay = 0.1;           // decoupled: p loses lr * weight_decay * p
+  std::string decay = "matrices";      // what decays
+  std::string mup_rates = "matrices";  // whose learning rate mup scales
+  double clip = 1.0;                   // 0: off
+  double average = 0;                  // decay of the average of weights; 0: none
 
   OptimizerConfig() { choose("adamw"); }
   void choose(const std::string& optimizer);  // with its defaults; throws UserError where there is none such
@@ -112,7 +114,8 @@ class Optimizer {
 
 // State comes from `arena`. With a measuring arena the optimizer only tells what it would take:
 // state_floats(), and all that it needs in the arena's used_bytes(). `hidden_lr_factor` multiplies the rate
-// of hidden matrices (mup).
+// of hidden matrices (mup), or of all but the embedding (mup_rates). The optimizer is given a table in which
+// `decays` and `scaled_rate` are as the configuration chooses.
 std::unique_ptr<Optimizer> make_optimizer(const ParamTable& table, double hidden_lr_factor,
                                           const OptimizerConfig& config, Arena& arena);
 

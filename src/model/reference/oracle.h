@@ -14,7 +14,9 @@ inline ref::Shape oracle_shape(const ModelConfig& config) {
           .width = config.width,
           .mlp = config.mlp_width(),
           .vocab = config.vocab,
-          .logit_scale = static_cast<double>(config.logit_scale())};
+          .logit_scale = static_cast<double>(config.logit_scale()),
+          .rope_base = config.rope_base,
+          .norm_eps = config.norm_eps};
 }
 
 inline ref::Parameters<double> oracle_parameters(const Weights& weights) {

@@ -72,15 +72,30 @@ void describe_embedding_convolution(Options& o, Index& taps) {
 }
 
 void DeltaOptions::describe(Options& o) {
-  if (expanded_) describe_expanded_state(o, channels, compressor);
+  if (expanded_) {
+    describe_expanded_state(o, channels, compressor);
+    o.add("model.compressor_start", compressor_start,
+          "compressors start as a plain average, or normal as hidden weights do")
+        .choices({"average", "normal"});
+  }
   if (reads_tokens_)
     o.add("model.state_kernel", state_kernel, "taps of the token compressor").range(1, kMaxTaps);
+  if (reads_channels_) {
+    o.add("model.channel_compressor", channel_compressor,
+          "a weight per feature and channel, or a convolution and a read vector")
+        .choices({"weights", "convolution"});
+    o.add("model.channel_kernel", channel_kernel, "taps of that convolution; 0 means as many as channels")
+        .range(0, kMaxChannels);
+  }
   if (has_conv_) describe_embedding_convolution(o, embed_kernel);
   o.add("model.gate", gate, "gate branch").choices({"linear", "two-layer"});
   o.add("model.gate_hidden", gate_hidden, "hidden width of the two-layer gate").range(1, 4096);
   o.add("model.beta_init", beta_init, "the gate's starting value, 0 to 2").range(0, 2);
   o.add("model.value", value, "value branch: 4 sigmoid(W x + b), W c + b, or the paper's W c")
       .choices({"sigmoid", "biased", "linear"});
+  o.add("model.value_bias_start", value_bias_start,
+        "b starts at 0 (2 without the sigmoid), or uniform within 1/sqrt(width)")
+      .choices({"constant", "uniform"});
   o.add("model.k_eps", k_eps, "guard of the direction's norm").range(0, 1);
   o.add("model.store_state", store_state, "keep the state of every sublayer instead of walking it back");
 }
@@ -106,6 +121,8 @@ BranchSpec DeltaOptions::value_branch(Index channels_written, const ModelConfig&
   } else if (value == "biased") {
     branch.bias = Init::constant(2);
   }
+  if (branch.bias && value_bias_start == "uniform")
+    branch.bias = Init::uniform(1 / std::sqrt(static_cast<double>(config.width)));
   return branch;
 }
 
@@ -127,6 +144,7 @@ ref::PaperChoices DeltaOptions::oracle_choices(Expand expand, Read read, ref::Wr
             : value == "biased" ? ref::Value::biased
                                 : ref::Value::linear;
   c.compressor_per_sublayer = compressor == "sublayer";
+  c.channel_kernel = channel_taps();
   c.k_eps = k_eps;
   return c;
 }
@@ -137,6 +155,8 @@ FusedSpec DeltaOptions::stream(Expand expand, Read read) const {
           .channels = read == Read::kIdentity ? 1 : channels,
           .embed_taps = embed_kernel,
           .state_taps = state_kernel,
+          .channel_taps = channel_taps(),
+          .compressor_normal = compressor_start == "normal",
           .compressor_per_block = compressor == "block",
           .store_state = store_state};
 }
@@ -169,6 +189,11 @@ std::string why_not_released(const ModelConfig& config) {
   if (wiring.read != Read::kIdentity && options.compressor != "block")
     return "model.compressor is \"sublayer\"; its blocks have one compressor for both sublayers "
            "(model.compressor=block trains such a model)";
+  if (config.norm_eps != 1e-5)
+    return fmt::format("model.norm_eps is {}; its delta rules have norms with 1e-5", config.norm_eps);
+  if (wiring.read == Read::kChannel && options.channel_taps() > options.channels)
+    return fmt::format("model.channel_kernel is {}, more than its {} channels", options.channel_taps(),
+                       options.channels);
   if (options.value != "sigmoid")
     return fmt::format("model.value is \"{}\"; its value branch is 4 sigmoid(W x + b)", options.value);
   return "";

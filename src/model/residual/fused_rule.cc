@@ -8,6 +8,7 @@
 #include "kernels/gemv.h"
 #include "kernels/short_conv.h"
 #include "kernels/two_layer_gate.h"
+#include "model/residual/channel_conv.h"
 #include "model/residual/history.h"
 
 namespace ddl {
@@ -61,14 +62,24 @@ void FusedRule<T>::add_params(ParamTable& table) {
   if (spec_.expand == Expand::kConv)
     expand_w_ = table.add("input_embed.conv.weight", {spec_.embed_taps, D_, C_}, Init::last_tap(1));
 
-  // Compressors start as a plain average over channels of the current token.
+  // Compressors start as a plain average over channels of the current token, or normal.
   const Init average = Init::constant(1.0 / static_cast<double>(D_));
+  const auto start = [&](Init plain) {
+    return spec_.compressor_normal ? Init::normal(config_.hidden_std()) : plain;
+  };
+  mixes_ = 0;
   const auto add_compressor = [&](const std::string& name, Stage& stage) {
-    if (spec_.read == Read::kChannel) stage.compress = table.add(name + ".weight", {D_, C_}, average);
-    if (spec_.read == Read::kToken) {
-      stage.compress = table.add(name + ".weight", {spec_.state_taps, D_, C_}, Init::last_tap(1));
-      stage.read = table.add(name + ".read", {D_}, average);
+    const Index E = spec_.channel_taps;
+    if (folds()) {
+      stage.mix = mixes_++;
+      const Index own_channel = channel_conv_pad(E);
+      stage.compress = table.add(name + ".weight", {E, C_}, start(Init::tap(E - 1 - own_channel, 1)));
+    } else if (spec_.read == Read::kChannel) {
+      stage.compress = table.add(name + ".weight", {D_, C_}, start(average));
+    } else if (spec_.read == Read::kToken) {
+      stage.compress = table.add(name + ".weight", {spec_.state_taps, D_, C_}, start(Init::last_tap(1)));
     }
+    if (folds() || spec_.read == Read::kToken) stage.read = table.add(name + ".read", {D_}, average);
   };
   const auto add_branch = [&](const std::string& prefix, const BranchSpec& branch) {
     const auto add_weight = [&](const std::string& ending, Index rows, Index inputs) {
@@ -90,17 +101,18 @@ void FusedRule<T>::add_params(ParamTable& table) {
     Stage& stage = stages_[s];
     const std::string block = fmt::format("transformer.h.{}.", s / 2);
     const bool attention = s % 2 == 0;
-    stage.norm = table.add(block + (attention ? "ln_1" : "ln_2") + ".weight", {C_}, Init::constant(1));
+    stage.norm = table.add_norm(block + (attention ? "ln_1" : "ln_2") + ".weight", C_);
     if (!spec_.compressor_per_block)
       add_compressor(block + (attention ? "compress_attn" : "compress_mlp"), stage);
     else if (attention)
       add_compressor(block + "compress", stage);
     else
-      stage.compress = stages_[s - 1].compress, stage.read = stages_[s - 1].read;
+      stage.compress = stages_[s - 1].compress, stage.read = stages_[s - 1].read,
+      stage.mix = stages_[s - 1].mix;
     const std::string prefix = block + spec_.branch_prefix + (attention ? "_attn." : "_mlp.");
     for (const BranchSpec& branch : spec_.branches) stage.branches.push_back(add_branch(prefix, branch));
   }
-  stages_[S_].norm = table.add("ln_f.weight", {C_}, Init::constant(1));
+  stages_[S_].norm = table.add_norm("ln_f.weight", C_);
   add_compressor("readout", stages_[S_]);
 }
 
@@ -128,6 +140,7 @@ void FusedRule<T>::plan(Arena& arena, const Room& room) {
     }
   }
   rstd_last_N_ = take(1);
+  if (folds()) mix_DC_ = arena.take<float>("folded compressors", mixes_ * D_ * C_);
   if (max_hidden_ > 0) hidden_NG_ = arena.take<float>("gate hidden", N * max_hidden_);
   slots_ = room.slots;
   if (slots_ > 0) {
@@ -138,6 +151,7 @@ void FusedRule<T>::plan(Arena& arena, const Room& room) {
   if (!room.training) return;
   dstate_NDC_ = arena.take<float>("residual state gradient", N * D_ * C_);
   if (token) dx_in_NC_ = arena.take<float>("compressed state gradient", N * C_);
+  if (folds()) dmix_DC_ = arena.take<float>("folded compressors", D_ * C_);
   dsteer_NR_ = take(steering_);
   Index scratch = residual_bwd_scratch(D_, C_, steering_);
   if (spec_.expand == Expand::kConv)
@@ -178,6 +192,24 @@ void FusedRule<T>::bind_stage(Index s) {
   }
 }
 
+template <class T>
+const float* FusedRule<T>::mix(Index s) const {
+  if (spec_.read != Read::kChannel) return nullptr;
+  return folds() ? mix_DC_ + stages_[s].mix * D_ * C_ : p(stages_[s].compress);
+}
+
+// Weights may have changed since the last pass, so each pass folds again: D E C products per compressor,
+// about what one token costs.
+template <class T>
+void FusedRule<T>::fold_compressors() {
+  for (Index s = 0; s <= S_; ++s) {
+    const Stage& stage = stages_[s];
+    if (s > 0 && stage.mix == stages_[s - 1].mix) continue;  // the block's other sublayer
+    channel_conv_fold(mix_DC_ + stage.mix * D_ * C_, p(stage.compress), p(stage.read), D_, C_,
+                      spec_.channel_taps);
+  }
+}
+
 // Forward.
 //
 // A gate steers the write of sublayer s, but it is computed from that sublayer's input. So it is computed one
@@ -187,6 +219,7 @@ void FusedRule<T>::bind_stage(Index s) {
 template <class T>
 void FusedRule<T>::start(T* context_NC, const float* x_NC, const Tokens& tokens, const Exec& ex) {
   const Index E = spec_.embed_taps;
+  if (folds()) fold_compressors();
   if (spec_.expand != Expand::kConv) {
     repeat_fwd(state_NDC_, x_NC, tokens.count, D_, C_, ex);  // identity is a repetition over one channel
   } else if (tokens.are_whole_sequences()) {
@@ -225,8 +258,9 @@ void FusedRule<T>::write_and_read(Index s, T* next_context_NC, const T* h_NC, co
 template <class T>
 void FusedRule<T>::read(Index s, T* context_NC, const WriteFwd<T>* write, const Tokens& tokens,
                         const Exec& ex) {
-  const ReadFwd<T> part{.mix_DC = spec_.read == Read::kChannel ? p(stages_[s].compress) : nullptr,
+  const ReadFwd<T> part{.mix_DC = mix(s),
                         .norm_C = p(stages_[s].norm),
+                        .norm_eps = static_cast<float>(config_.norm_eps),
                         .context_NC = context_NC,
                         .rstd_N = s < S_ ? sublayers_[s].rstd_N : rstd_last_N_,
                         .branches = branches_[s],
@@ -328,7 +362,8 @@ void FusedRule<T>::read_backward(Index s, float* dcontext_NC, const T* context_N
   const bool channel = spec_.read == Read::kChannel;
   if (s < S_) hidden_branches_backward(s, dcontext_NC, context_NC, N, ex);
   const Write dstate_mode = s == S_ ? Write::kOverwrite : Write::kAccumulate;
-  ReadBwd<T> part{.mix_DC = channel ? p(stage.compress) : nullptr,
+  if (folds()) std::fill_n(dmix_DC_, D_ * C_, 0.0f);
+  ReadBwd<T> part{.mix_DC = mix(s),
                   .norm_C = p(stage.norm),
                   .rstd_N = s < S_ ? sublayers_[s].rstd_N : rstd_last_N_,
                   .dcontext_NC = dcontext_NC,
@@ -337,10 +372,15 @@ void FusedRule<T>::read_backward(Index s, float* dcontext_NC, const T* context_N
                   .dsteer_NR = dsteer_NR_,
                   .steer_stride = steering_,
                   .dstate_mode = dstate_mode,
-                  .dmix_DC = channel ? g(stage.compress) : nullptr,
+                  .dmix_DC = folds()   ? dmix_DC_
+                             : channel ? g(stage.compress)
+                                       : nullptr,
                   .dnorm_C = g(stage.norm)};
   if (spec_.read != Read::kToken) {
     residual_bwd<T>(state_NDC_, dstate_NDC_, &part, write, scratch_, N, D_, C_, ex);
+    if (folds())
+      channel_conv_unfold_gradient(g(stage.compress), g(stage.read), dmix_DC_, p(stage.compress),
+                                   p(stage.read), D_, C_, spec_.channel_taps);
     return;
   }
   compress_tokens(s, tokens, ex);

@@ -46,9 +46,11 @@ struct SeriesSpec {
 struct FusedSpec {
   Expand expand = Expand::kIdentity;
   Read read = Read::kIdentity;
-  Index channels = 1;                              // D
-  Index embed_taps = 1, state_taps = 1;            // of the two convolutions
-  bool compressor_per_block = false;               // one for both sublayers of a block
+  Index channels = 1;                    // D
+  Index embed_taps = 1, state_taps = 1;  // of the two convolutions
+  Index channel_taps = 0;  // Read::kChannel as a convolution (channel_conv.h); 0: a weight per channel
+  bool compressor_normal = false;     // compressors start as hidden weights do, not as a plain average
+  bool compressor_per_block = false;  // one for both sublayers of a block
   std::shared_ptr<const Coefficients> write = {};  // null: X_0 += h
   std::string branch_prefix = "ddl";               // of the branches' parameters
   std::vector<BranchSpec> branches = {};           // in the order of the steering numbers
@@ -84,6 +86,7 @@ class FusedRule final : public ResidualRule<T> {
   // Offsets of the parameters in front of sublayer s (s = S: the readout, which steers nothing).
   struct Stage {
     Index norm = 0, compress = 0, read = 0;
+    Index mix = 0;  // which of the folded channel compressors
     std::vector<BranchParams> branches;
   };
   // What backward needs of sublayer s: a few numbers per token, and the state only where it is stored.
@@ -95,6 +98,10 @@ class FusedRule final : public ResidualRule<T> {
   float* g(Index offset) const { return numbers_.grads ? numbers_.grads + offset : nullptr; }
   Index embedding_ring_floats() const;
   Index state_ring_floats() const;
+
+  bool folds() const { return spec_.read == Read::kChannel && spec_.channel_taps > 0; }
+  const float* mix(Index s) const;  // of the channel compressor in front of sublayer s; null without one
+  void fold_compressors();
 
   void bind_stage(Index s);
   void read(Index s, T* context_NC, const WriteFwd<T>* write, const Tokens& tokens, const Exec& ex);
@@ -121,7 +128,9 @@ class FusedRule final : public ResidualRule<T> {
   float* dsteer_NR_ = nullptr;
   float* hidden_NG_ = nullptr;
   T* dhidden_NG_ = nullptr;
-  float* rstd_last_N_ = nullptr;  // of the readout's norm
+  float* rstd_last_N_ = nullptr;                  // of the readout's norm
+  Index mixes_ = 0;                               // channel compressors to fold
+  float *mix_DC_ = nullptr, *dmix_DC_ = nullptr;  // the folded ones, one after another; a gradient at work
   float* scratch_ = nullptr;
   std::vector<Saved> sublayers_;
 

@@ -19,18 +19,28 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
   Index state_kernel = 4;  // taps of the token compressor
   Index embed_kernel = 4;  // taps of the embedding convolution
   std::string compressor = "sublayer";
+  std::string compressor_start = "average";
+  std::string channel_compressor = "weights";
+  Index channel_kernel = 0;  // taps of its convolution; 0: as many as channels
   std::string gate = "linear";
   Index gate_hidden = 128;
   double beta_init = 1.0;
   std::string value = "sigmoid";
+  std::string value_bias_start = "constant";
   double k_eps = 1e-5;
   bool store_state = false;
 
   DeltaOptions(Expand expand, Read read)
       : expanded_(read != Read::kIdentity),
         reads_tokens_(read == Read::kToken),
+        reads_channels_(read == Read::kChannel),
         has_conv_(expand == Expand::kConv) {}
   void describe(Options& options) override;
+
+  // Taps of the channel compressor's convolution; 0 where it has one weight per feature and channel.
+  Index channel_taps() const {
+    return channel_compressor != "convolution" ? 0 : channel_kernel > 0 ? channel_kernel : channels;
+  }
 
   // The parts of a FusedSpec that these options decide.
   FusedSpec stream(Expand expand, Read read) const;
@@ -39,7 +49,7 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
   ref::PaperChoices oracle_choices(Expand expand, Read read, ref::Write write) const;
 
  private:
-  bool expanded_, reads_tokens_, has_conv_;
+  bool expanded_, reads_tokens_, reads_channels_, has_conv_;
 };
 
 // The options of an expanded state and of the embedding convolution, for rules that have them.
