@@ -189,16 +189,18 @@ void DepthTokensBackward(const DepthReadBwd<T, V>& r, const DepthSources<V>& s, 
       });
     });
     const V* row = s.others_NC[last - 1] + n * C;
-    float* drow = r.dothers_NC[last - 1] ? r.dothers_NC[last - 1] + n * C : nullptr;
+    float* drow = r.dothers_NC[last - 1] ? r.dothers_NC[last - 1] + n * C : nullptr;  // null: fresh
     V* newest = r.newest_NC ? r.newest_NC + n * C : nullptr;
     ForEach(C, [&](auto d, Index i) HWY_ATTR {
       const auto g = hn::LoadU(d, g_row + i), q = hn::LoadU(d, s.q_C + i), v = LoadF(d, row + i);
       const auto before = fresh ? hn::Zero(d) : hn::LoadU(d, drow + i);
       const auto dv = gradient_at(d, last, before, v, g, q);
-      if (drow) hn::StoreU(dv, d, drow + i);
       StoreF(dv, d, r.dh_NC + n * C + i);
       hn::StoreU(hn::MulAdd(hn::Set(d, along_q[last]), v, hn::LoadU(d, dq_C + i)), d, dq_C + i);
-      if (newest) StoreF(hn::Sub(v, LoadF(d, r.h_NC + n * C + i)), d, newest + i);
+      if (newest) {
+        hn::StoreU(dv, d, drow + i);
+        StoreF(hn::Sub(v, LoadF(d, r.h_NC + n * C + i)), d, newest + i);
+      }
     });
   }
 }

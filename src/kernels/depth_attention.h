@@ -59,10 +59,10 @@ struct DepthReadBwd {
   float* dfirst_NC = nullptr;           // gradient of V_0
   float* const* dothers_NC = nullptr;   // of V_1 .. V_{I-1}
   Write mode = Write::kAccumulate;      // of dfirst and dothers; kOverwrite at the top, where they hold nothing yet
-  // The newest source's gradient, by this read and all later ones, goes to dh_NC; and to its entry of dothers_NC
-  // only where that is not null.
+  // The newest source's gradient, by this read and all later ones, goes to dh_NC alone; its entry of dothers_NC
+  // may be null at the top. Where the source is a sum with earlier terms, newest_NC is given: then the gradient
+  // goes to both, and h is taken out of the sum again.
   T* dh_NC = nullptr;
-  // Where the newest source is a sum that goes on: takes h out of it again, after use. Null: leaves it.
   V* newest_NC = nullptr;
   const T* h_NC = nullptr;
   float* dq_C = nullptr;     // accumulated

@@ -44,6 +44,9 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
 void describe_expanded_state(Options& options, Index& channels, std::string& compressor);
 void describe_embedding_convolution(Options& options, Index& taps);
 
-std::vector<RuleEntry> delta_rules();  // baseline, ddl-*, wo-*
+std::vector<RuleEntry> delta_rules();            // baseline, ddl-*, wo-*
+std::vector<RuleEntry> decay_rules();            // decay-x0
+std::vector<RuleEntry> highway_rules();          // highway
+std::vector<RuleEntry> depth_attention_rules();  // attnres, attnres-block
 
 }  // namespace ddl
