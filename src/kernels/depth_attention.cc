@@ -48,8 +48,8 @@ HWY_INLINE void RowsOf(const V** rows, const DepthSources<V>& s, Index j, Index 
 
 // sums[k * stride + i] = a_k . V_i for all sources.
 template <Index K, class V>
-HWY_INLINE void DotsOfSources(float* sums, Index stride, const float* const* a, const DepthSources<V>& s, Index n,
-                              Index C) {
+HWY_INLINE void DotsOfSources(float* sums, Index stride, const float* const* a, const DepthSources<V>& s,
+                              Index n, Index C) {
   const float* first = s.first_NC + n * C;
   DotsOfRows<K, 1>(sums, stride, a, &first, C);
   ForGroups(s.count - 1, [&](Index j, auto G) HWY_ATTR {
@@ -127,8 +127,9 @@ template <class T, class V>
 void DepthTokensBackward(const DepthReadBwd<T, V>& r, const DepthSources<V>& s, float* HWY_RESTRICT dnorm_C,
                          float* HWY_RESTRICT dq_C, Index begin, Index end, Index C) {
   float x_in[kMaxWidth], g_row[kMaxWidth];
-  float dots[2 * kMaxSources];               // V_i . g, then V_i . q
-  float *along_q = dots, *along_V = dots + s.count;  // in their place: dl_i rho_i, and what V_i is taken back by
+  float dots[2 * kMaxSources];  // V_i . g, then V_i . q
+  float *along_q = dots,
+        *along_V = dots + s.count;  // in their place: dl_i rho_i, and what V_i is taken back by
   const Index I = s.count;
   const bool fresh = r.mode == Write::kOverwrite;
   for (Index n = begin; n < end; ++n) {
@@ -136,10 +137,11 @@ void DepthTokensBackward(const DepthReadBwd<T, V>& r, const DepthSources<V>& s, 
     float* dfirst = r.dfirst_NC + n * C;
     const float* dcontext = r.dcontext_NC + n * C;
     if (I == 1) {
-      NormRowBackward(dnorm_C, dcontext, first, s.norm_C, r.rstd_N[n], C, [&](auto d, Index i, auto dx) HWY_ATTR {
-        if (!fresh) dx = hn::Add(hn::LoadU(d, dfirst + i), dx);
-        hn::StoreU(dx, d, dfirst + i);
-      });
+      NormRowBackward(dnorm_C, dcontext, first, s.norm_C, r.rstd_N[n], C,
+                      [&](auto d, Index i, auto dx) HWY_ATTR {
+                        if (!fresh) dx = hn::Add(hn::LoadU(d, dfirst + i), dx);
+                        hn::StoreU(dx, d, dfirst + i);
+                      });
       continue;
     }
     const float* alpha = r.alpha_NI + n * I;
@@ -206,28 +208,28 @@ void DepthTokensBackward(const DepthReadBwd<T, V>& r, const DepthSources<V>& s, 
 }
 
 // T, then V.
-void DepthF32F32(const DepthRead<float>& r, const DepthWrite<float, float>* w, const DepthSources<float>& s, Index b,
-                 Index e, Index C) {
+void DepthF32F32(const DepthRead<float>& r, const DepthWrite<float, float>* w, const DepthSources<float>& s,
+                 Index b, Index e, Index C) {
   DepthTokens(r, w, s, b, e, C);
 }
-void DepthBf16F32(const DepthRead<bf16>& r, const DepthWrite<bf16, float>* w, const DepthSources<float>& s, Index b,
-                  Index e, Index C) {
+void DepthBf16F32(const DepthRead<bf16>& r, const DepthWrite<bf16, float>* w, const DepthSources<float>& s,
+                  Index b, Index e, Index C) {
   DepthTokens(r, w, s, b, e, C);
 }
-void DepthBf16Bf16(const DepthRead<bf16>& r, const DepthWrite<bf16, bf16>* w, const DepthSources<bf16>& s, Index b,
-                   Index e, Index C) {
+void DepthBf16Bf16(const DepthRead<bf16>& r, const DepthWrite<bf16, bf16>* w, const DepthSources<bf16>& s,
+                   Index b, Index e, Index C) {
   DepthTokens(r, w, s, b, e, C);
 }
-void DepthBackwardF32F32(const DepthReadBwd<float, float>& r, const DepthSources<float>& s, float* dnorm, float* dq,
-                         Index b, Index e, Index C) {
+void DepthBackwardF32F32(const DepthReadBwd<float, float>& r, const DepthSources<float>& s, float* dnorm,
+                         float* dq, Index b, Index e, Index C) {
   DepthTokensBackward(r, s, dnorm, dq, b, e, C);
 }
-void DepthBackwardBf16F32(const DepthReadBwd<bf16, float>& r, const DepthSources<float>& s, float* dnorm, float* dq,
-                          Index b, Index e, Index C) {
+void DepthBackwardBf16F32(const DepthReadBwd<bf16, float>& r, const DepthSources<float>& s, float* dnorm,
+                          float* dq, Index b, Index e, Index C) {
   DepthTokensBackward(r, s, dnorm, dq, b, e, C);
 }
-void DepthBackwardBf16Bf16(const DepthReadBwd<bf16, bf16>& r, const DepthSources<bf16>& s, float* dnorm, float* dq,
-                           Index b, Index e, Index C) {
+void DepthBackwardBf16Bf16(const DepthReadBwd<bf16, bf16>& r, const DepthSources<bf16>& s, float* dnorm,
+                           float* dq, Index b, Index e, Index C) {
   DepthTokensBackward(r, s, dnorm, dq, b, e, C);
 }
 
@@ -259,8 +261,8 @@ void check_depth_shape(Index sources, Index C) {
 Index depth_attention_scratch(Index C) { return kSumParts * 2 * depth_row(C); }
 
 template <class T, class V>
-void depth_attention_fwd(const DepthRead<T>& read, const DepthWrite<T, V>* write, const DepthSources<V>& sources,
-                         Index N, Index C, const Exec& ex) {
+void depth_attention_fwd(const DepthRead<T>& read, const DepthWrite<T, V>* write,
+                         const DepthSources<V>& sources, Index N, Index C, const Exec& ex) {
   check_depth_shape(sources.count, C);
   parallel_chunks(N, kTokensPerTask, ex, [&](Index begin, Index end) {
     if constexpr (std::is_same_v<T, float>)
@@ -273,8 +275,8 @@ void depth_attention_fwd(const DepthRead<T>& read, const DepthWrite<T, V>* write
 }
 
 template <class T, class V>
-void depth_attention_bwd(const DepthReadBwd<T, V>& read, const DepthSources<V>& sources, float* scratch, Index N,
-                         Index C, const Exec& ex) {
+void depth_attention_bwd(const DepthReadBwd<T, V>& read, const DepthSources<V>& sources, float* scratch,
+                         Index N, Index C, const Exec& ex) {
   check_depth_shape(sources.count, C);
   const Index row = depth_row(C);
   parallel_for(kSumParts, ex, [&](Index p) {
@@ -297,14 +299,14 @@ template void depth_attention_fwd(const DepthRead<float>&, const DepthWrite<floa
                                   const DepthSources<float>&, Index, Index, const Exec&);
 template void depth_attention_fwd(const DepthRead<bf16>&, const DepthWrite<bf16, float>*,
                                   const DepthSources<float>&, Index, Index, const Exec&);
-template void depth_attention_fwd(const DepthRead<bf16>&, const DepthWrite<bf16, bf16>*, const DepthSources<bf16>&,
+template void depth_attention_fwd(const DepthRead<bf16>&, const DepthWrite<bf16, bf16>*,
+                                  const DepthSources<bf16>&, Index, Index, const Exec&);
+template void depth_attention_bwd(const DepthReadBwd<float, float>&, const DepthSources<float>&, float*,
                                   Index, Index, const Exec&);
-template void depth_attention_bwd(const DepthReadBwd<float, float>&, const DepthSources<float>&, float*, Index, Index,
-                                  const Exec&);
-template void depth_attention_bwd(const DepthReadBwd<bf16, float>&, const DepthSources<float>&, float*, Index, Index,
-                                  const Exec&);
-template void depth_attention_bwd(const DepthReadBwd<bf16, bf16>&, const DepthSources<bf16>&, float*, Index, Index,
-                                  const Exec&);
+template void depth_attention_bwd(const DepthReadBwd<bf16, float>&, const DepthSources<float>&, float*, Index,
+                                  Index, const Exec&);
+template void depth_attention_bwd(const DepthReadBwd<bf16, bf16>&, const DepthSources<bf16>&, float*, Index,
+                                  Index, const Exec&);
 
 }  // namespace ddl
 #endif  // HWY_ONCE

@@ -20,12 +20,12 @@ inline constexpr Index kMaxSources = 2048;  // I: a token's weights live on the 
 // V is the type of V_1 .. V_{I-1}.
 template <class V>
 struct DepthSources {
-  Index count = 1;                           // I
-  const float* first_NC = nullptr;           // V_0
-  const V* const* others_NC = nullptr;       // V_1 .. V_{I-1}
-  const float* const* rho_N = nullptr;       // of V_0 .. V_{I-1}
-  const float* q_C = nullptr;                // not read where I = 1
-  const float* norm_C = nullptr;             // of the RMSNorm
+  Index count = 1;                      // I
+  const float* first_NC = nullptr;      // V_0
+  const V* const* others_NC = nullptr;  // V_1 .. V_{I-1}
+  const float* const* rho_N = nullptr;  // of V_0 .. V_{I-1}
+  const float* q_C = nullptr;           // not read where I = 1
+  const float* norm_C = nullptr;        // of the RMSNorm
   float eps = 1e-5f;
 };
 
@@ -47,8 +47,8 @@ struct DepthRead {
 
 // write may be null: the newest source is there already.
 template <class T, class V>
-void depth_attention_fwd(const DepthRead<T>& read, const DepthWrite<T, V>* write, const DepthSources<V>& sources,
-                         Index N, Index C, const Exec& ex);
+void depth_attention_fwd(const DepthRead<T>& read, const DepthWrite<T, V>* write,
+                         const DepthSources<V>& sources, Index N, Index C, const Exec& ex);
 
 // With I = 1 only dfirst is given: dfirst += the norm's gradient (or =), and no query is involved.
 template <class T, class V>
@@ -56,9 +56,10 @@ struct DepthReadBwd {
   const float* alpha_NI = nullptr;
   const float* rstd_N = nullptr;
   const float* dcontext_NC = nullptr;
-  float* dfirst_NC = nullptr;           // gradient of V_0
-  float* const* dothers_NC = nullptr;   // of V_1 .. V_{I-1}
-  Write mode = Write::kAccumulate;      // of dfirst and dothers; kOverwrite at the top, where they hold nothing yet
+  float* dfirst_NC = nullptr;          // gradient of V_0
+  float* const* dothers_NC = nullptr;  // of V_1 .. V_{I-1}
+  Write mode =
+      Write::kAccumulate;  // of dfirst and dothers; kOverwrite at the top, where they hold nothing yet
   // The newest source's gradient, by this read and all later ones, goes to dh_NC alone; its entry of dothers_NC
   // may be null at the top. Where the source is a sum with earlier terms, newest_NC is given: then the gradient
   // goes to both, and h is taken out of the sum again.
@@ -70,8 +71,8 @@ struct DepthReadBwd {
 };
 
 template <class T, class V>
-void depth_attention_bwd(const DepthReadBwd<T, V>& read, const DepthSources<V>& sources, float* scratch, Index N,
-                         Index C, const Exec& ex);
+void depth_attention_bwd(const DepthReadBwd<T, V>& read, const DepthSources<V>& sources, float* scratch,
+                         Index N, Index C, const Exec& ex);
 Index depth_attention_scratch(Index C);
 
 }  // namespace ddl

@@ -73,7 +73,8 @@ void DecayTokensBackward(const DecayBwd<T>& w, const NormBwd& norm, float* dnorm
                       hn::StoreU(hn::MulAdd(hn::Set(d, w.b), grad, old), d, dx0 + i);
                     });
     const auto dot_g = [&](const float* v) HWY_ATTR {
-      return Sum(C, [&](auto d, Index i) HWY_ATTR { return hn::Mul(hn::LoadU(d, g + i), hn::LoadU(d, v + i)); });
+      return Sum(C,
+                 [&](auto d, Index i) HWY_ATTR { return hn::Mul(hn::LoadU(d, g + i), hn::LoadU(d, v + i)); });
     };
     da_db[0] += dot_g(x);
     da_db[1] += dot_g(x0);
@@ -129,8 +130,8 @@ void HighwayTokensBackward(const HighwayBwd<T>& w, const NormBwd& norm, const Hi
     const T* h = w.h_NC + n * C;
     float* dstate = w.dstate_NC + n * C;
     T* dh = w.dh_NC + n * C;
-    NormRowBackward(part.next_norm_C, norm.dcontext_NC + n * C, w.next_NC + n * C, norm.norm_C, norm.rstd_N[n], C,
-                    [&](auto d, Index i, auto grad) HWY_ATTR {
+    NormRowBackward(part.next_norm_C, norm.dcontext_NC + n * C, w.next_NC + n * C, norm.norm_C,
+                    norm.rstd_N[n], C, [&](auto d, Index i, auto grad) HWY_ATTR {
                       if (!fresh) grad = hn::Add(hn::LoadU(d, dstate + i), grad);
                       hn::StoreU(grad, d, g + i);
                     });
@@ -163,12 +164,12 @@ void DecayF32(const DecayFwd<float>& w, const NormFwd<float>& norm, Index b, Ind
 void DecayBf16(const DecayFwd<bf16>& w, const NormFwd<bf16>& norm, Index b, Index e, Index C) {
   DecayTokens(w, norm, b, e, C);
 }
-void DecayBackwardF32(const DecayBwd<float>& w, const NormBwd& norm, float* dnorm, float* da_db, Index b, Index e,
-                      Index C) {
+void DecayBackwardF32(const DecayBwd<float>& w, const NormBwd& norm, float* dnorm, float* da_db, Index b,
+                      Index e, Index C) {
   DecayTokensBackward(w, norm, dnorm, da_db, b, e, C);
 }
-void DecayBackwardBf16(const DecayBwd<bf16>& w, const NormBwd& norm, float* dnorm, float* da_db, Index b, Index e,
-                       Index C) {
+void DecayBackwardBf16(const DecayBwd<bf16>& w, const NormBwd& norm, float* dnorm, float* da_db, Index b,
+                       Index e, Index C) {
   DecayTokensBackward(w, norm, dnorm, da_db, b, e, C);
 }
 void HighwayF32(const HighwayFwd<float>& w, const NormFwd<float>& norm, Index b, Index e, Index C) {
@@ -227,8 +228,10 @@ void for_elementwise_parts(float* scratch, Index N, Index C, const Exec& ex, con
 }
 
 // dst += the parts' sums in row `row`.
-void join_elementwise(float* dst, const float* scratch, Index row, Index count, Index N, Index C, const Exec& ex) {
-  add_parts_in_order(dst, scratch + row * elementwise_row(C), kElementwiseRows * elementwise_row(C), count, N, ex);
+void join_elementwise(float* dst, const float* scratch, Index row, Index count, Index N, Index C,
+                      const Exec& ex) {
+  add_parts_in_order(dst, scratch + row * elementwise_row(C), kElementwiseRows * elementwise_row(C), count, N,
+                     ex);
 }
 
 }  // namespace
@@ -245,8 +248,8 @@ void norm_fwd(const NormFwd<T>& norm, const float* x_NC, Index N, Index C, const
   });
 }
 
-void norm_bwd(float* dx_NC, const float* dstate_NC, const float* more_NC, const NormBwd& norm, const float* x_NC,
-              float* scratch, Index N, Index C, const Exec& ex) {
+void norm_bwd(float* dx_NC, const float* dstate_NC, const float* more_NC, const NormBwd& norm,
+              const float* x_NC, float* scratch, Index N, Index C, const Exec& ex) {
   for_elementwise_parts(scratch, N, C, ex, [&](float* row, Index begin, Index end) {
     DDL_DISPATCH(NormTokensBackward, dx_NC, dstate_NC, more_NC, norm, x_NC, row, begin, end, C);
   });
@@ -264,7 +267,8 @@ void decay_fwd(const DecayFwd<T>& write, const NormFwd<T>& norm, Index N, Index 
 }
 
 template <class T>
-void decay_bwd(const DecayBwd<T>& write, const NormBwd& norm, float* scratch, Index N, Index C, const Exec& ex) {
+void decay_bwd(const DecayBwd<T>& write, const NormBwd& norm, float* scratch, Index N, Index C,
+               const Exec& ex) {
   for_elementwise_parts(scratch, N, C, ex, [&](float* row, Index begin, Index end) {
     float* da_db = row + elementwise_row(C);
     if constexpr (std::is_same_v<T, float>)

@@ -32,8 +32,8 @@ struct NormBwd {
 template <class T>
 void norm_fwd(const NormFwd<T>& norm, const float* x_NC, Index N, Index C, const Exec& ex);
 // dx = dstate + more + the norm's gradient; more may be null. Overwrites dx_NC, which may be dstate_NC.
-void norm_bwd(float* dx_NC, const float* dstate_NC, const float* more_NC, const NormBwd& norm, const float* x_NC,
-              float* scratch, Index N, Index C, const Exec& ex);
+void norm_bwd(float* dx_NC, const float* dstate_NC, const float* more_NC, const NormBwd& norm,
+              const float* x_NC, float* scratch, Index N, Index C, const Exec& ex);
 
 template <class T>
 struct DecayFwd {
@@ -61,7 +61,8 @@ struct DecayBwd {
   float *da = nullptr, *db = nullptr;  // accumulated
 };
 template <class T>
-void decay_bwd(const DecayBwd<T>& write, const NormBwd& norm, float* scratch, Index N, Index C, const Exec& ex);
+void decay_bwd(const DecayBwd<T>& write, const NormBwd& norm, float* scratch, Index N, Index C,
+               const Exec& ex);
 
 template <class T>
 struct HighwayFwd {
@@ -71,8 +72,8 @@ struct HighwayFwd {
   const float* norm_C = nullptr;  // of the norm that gave c from x
   const float* rstd_N = nullptr;  // the same; may be the next norm's
   const T* h_NC = nullptr;
-  float* next_NC = nullptr;       // out: x'; may be x_NC
-  float* mean_gate_N = nullptr;   // out
+  float* next_NC = nullptr;      // out: x'; may be x_NC
+  float* mean_gate_N = nullptr;  // out
 };
 template <class T>
 void highway_fwd(const HighwayFwd<T>& write, const NormFwd<T>& norm, Index N, Index C, const Exec& ex);
@@ -93,7 +94,8 @@ struct HighwayBwd {
   float *dw_C = nullptr, *dbias_C = nullptr, *dnorm_C = nullptr;  // accumulated
 };
 template <class T>
-void highway_bwd(const HighwayBwd<T>& write, const NormBwd& norm, float* scratch, Index N, Index C, const Exec& ex);
+void highway_bwd(const HighwayBwd<T>& write, const NormBwd& norm, float* scratch, Index N, Index C,
+                 const Exec& ex);
 
 // Floats, for any of the backward passes.
 Index elementwise_residual_scratch(Index C);

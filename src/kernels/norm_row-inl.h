@@ -25,8 +25,8 @@ HWY_INLINE float ReciprocalRms(const T* x, float eps, Index C) {
 
 // y = x rstd w. Returns rstd.
 template <class T>
-HWY_INLINE float NormRow(T* HWY_RESTRICT y, const float* HWY_RESTRICT x, const float* HWY_RESTRICT w, float eps,
-                         Index C) {
+HWY_INLINE float NormRow(T* HWY_RESTRICT y, const float* HWY_RESTRICT x, const float* HWY_RESTRICT w,
+                         float eps, Index C) {
   const float rstd = ReciprocalRms(x, eps, C);
   ForEach(C, [&](auto d, Index i) HWY_ATTR {
     StoreF(hn::Mul(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, rstd)), hn::LoadU(d, w + i)), d, y + i);
@@ -39,12 +39,12 @@ HWY_INLINE float NormRow(T* HWY_RESTRICT y, const float* HWY_RESTRICT x, const f
 template <class Use>
 HWY_INLINE void NormRowBackward(float* HWY_RESTRICT dw, const float* dy, const float* x,
                                 const float* HWY_RESTRICT w, float rstd, Index C, const Use& use) {
-  const float mean = Sum(C,
-                         [&](auto d, Index i) HWY_ATTR {
-                           return hn::Mul(hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, w + i)),
-                                          hn::LoadU(d, x + i));
-                         }) /
-                     static_cast<float>(C);
+  const float mean =
+      Sum(C,
+          [&](auto d, Index i) HWY_ATTR {
+            return hn::Mul(hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, w + i)), hn::LoadU(d, x + i));
+          }) /
+      static_cast<float>(C);
   const float pull = rstd * rstd * rstd * mean;
   ForEach(C, [&](auto d, Index i) HWY_ATTR {
     const auto xv = hn::LoadU(d, x + i);

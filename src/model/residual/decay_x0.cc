@@ -38,7 +38,8 @@ class DecayRule final : public StoredStateRule<T> {
       dx0_NC_ = arena.template take<float>("embedding gradient", room.tokens * this->width());
   }
 
-  void write_and_read(Index s, T* next_context_NC, const T* h_NC, const Tokens& tokens, const Exec& ex) override {
+  void write_and_read(Index s, T* next_context_NC, const T* h_NC, const Tokens& tokens,
+                      const Exec& ex) override {
     const DecayFwd<T> write{.a = *this->p(a_[s]),
                             .b = *this->p(b_[s]),
                             .x_NC = this->x_NC(s),
@@ -61,8 +62,8 @@ class DecayRule final : public StoredStateRule<T> {
                             .mode = this->gradient_mode(s),
                             .da = this->g(a_[s]),
                             .db = this->g(b_[s])};
-    decay_bwd(write, this->norm_backward_of(s + 1, dnext_context_NC), this->scratch(), tokens.count, this->width(),
-              ex);
+    decay_bwd(write, this->norm_backward_of(s + 1, dnext_context_NC), this->scratch(), tokens.count,
+              this->width(), ex);
   }
 
  private:
@@ -112,7 +113,8 @@ class DecayOracle final : public ref::Rule<Num> {
 }  // namespace
 
 std::vector<RuleEntry> decay_rules() {
-  RuleEntry entry{.name = "decay-x0", .summary = "the state fades and the embedding comes back: a x + b x0 + h"};
+  RuleEntry entry{.name = "decay-x0",
+                  .summary = "the state fades and the embedding comes back: a x + b x0 + h"};
   entry.make_f32 = [](const ModelConfig& config) { return std::make_unique<DecayRule<float>>(config); };
   entry.make_bf16 = [](const ModelConfig& config) { return std::make_unique<DecayRule<bf16>>(config); };
   return {with_oracle<DecayOracle>(std::move(entry))};

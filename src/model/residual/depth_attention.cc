@@ -13,6 +13,8 @@
 //   dq   += sum_i dl_i rho_i V_i      dw = dq * gamma      dgamma = dq * w
 // dh is dV of its source once all later reads have been gone through. attnres keeps nothing but rho and alpha:
 // the network keeps h. A block's sum is walked back, h by h.
+#include "kernels/depth_attention.h"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -22,7 +24,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kernels/depth_attention.h"
 #include "model/config.h"
 #include "model/residual/rules.h"
 #include "model/residual/stages.h"
@@ -34,7 +35,8 @@ namespace {
 struct DepthBlockOptions final : OptionSetOf<DepthBlockOptions> {
   Index block_size = 2;
   void describe(Options& o) override {
-    o.add("model.block_size", block_size, "sublayers whose outputs are summed into one source").range(1, 2000);
+    o.add("model.block_size", block_size, "sublayers whose outputs are summed into one source")
+        .range(1, 2000);
   }
 };
 
@@ -43,8 +45,8 @@ Index checked_block_size(const ModelConfig& config) {
   if (S % size != 0) {
     Index fitting = std::min(size, S);
     while (S % fitting != 0) --fitting;
-    throw UserError("model.block_size is {}, which does not divide the {} sublayers of {} layers; {} would", size,
-                    S, config.layers, fitting);
+    throw UserError("model.block_size is {}, which does not divide the {} sublayers of {} layers; {} would",
+                    size, S, config.layers, fitting);
   }
   return size;
 }
@@ -108,7 +110,8 @@ class DepthAttentionRule final : public ResidualRule<T> {
     read(0, context_NC, nullptr, tokens, ex);
   }
 
-  void write_and_read(Index s, T* next_context_NC, const T* h_NC, const Tokens& tokens, const Exec& ex) override {
+  void write_and_read(Index s, T* next_context_NC, const T* h_NC, const Tokens& tokens,
+                      const Exec& ex) override {
     V* own = owned_[s / block_];
     if (!own) set_source(s / block_, h_NC);
     const DepthWrite<T, V> write{
@@ -149,7 +152,8 @@ class DepthAttentionRule final : public ResidualRule<T> {
   // Per read: the norm 4 C and rho of the newest source 2 C; per source its score and its share, 2 C each. A sum
   // takes C per output but its first.
   double flops_forward() const override {
-    return static_cast<double>(C_) * (6 * static_cast<double>(S_ + 1) + 4 * mixed_sources() + summed_outputs());
+    return static_cast<double>(C_) *
+           (6 * static_cast<double>(S_ + 1) + 4 * mixed_sources() + summed_outputs());
   }
   // Per read: the norm 9 C. Per source: x_in again 2 C, the products with g and q 4 C, its gradient 6 C, the
   // query's 2 C. The embedding's own read joins its gradient, C.
@@ -161,8 +165,17 @@ class DepthAttentionRule final : public ResidualRule<T> {
   std::vector<TokenSeries> series(Index s) const override {
     const Index I = sources(s);
     const float* alpha_NI = reads_[s].alpha_NI;
-    return {{.name = "attention to the embedding", .values = alpha_NI, .per_token = 1, .stride = I, .low = 0, .high = 1},
-            {.name = "attention to the newest source", .values = alpha_NI + I - 1, .stride = I, .low = 0, .high = 1}};
+    return {{.name = "attention to the embedding",
+             .values = alpha_NI,
+             .per_token = 1,
+             .stride = I,
+             .low = 0,
+             .high = 1},
+            {.name = "attention to the newest source",
+             .values = alpha_NI + I - 1,
+             .stride = I,
+             .low = 0,
+             .high = 1}};
   }
 
  private:
@@ -262,8 +275,8 @@ class DepthAttentionOracle : public ref::Rule<Num> {
     for (Index c = 0; c < width_; ++c) q_C[c] *= gain_C[c];
     return ref::depth_mix(source_INC, q_C, div_exact(std::ssize(source_INC), B * T * width_), B * T, width_);
   }
-  ref::Vec<Num> write(const ref::Vec<Num>& source_INC, ref::SublayerTrace<Num>& sublayer, const ref::Place& place,
-                      const ref::Parameters<Num>&, Index) const override {
+  ref::Vec<Num> write(const ref::Vec<Num>& source_INC, ref::SublayerTrace<Num>& sublayer,
+                      const ref::Place& place, const ref::Parameters<Num>&, Index) const override {
     ref::Vec<Num> next = source_INC;
     const ref::Vec<Num>& h_NC = sublayer.h_NC;
     if (place.s % block_size_ == 0)
@@ -287,7 +300,8 @@ class DepthBlockOracle final : public DepthAttentionOracle<Num> {
 }  // namespace
 
 std::vector<RuleEntry> depth_attention_rules() {
-  RuleEntry full{.name = "attnres", .summary = "attention over depth: each sublayer mixes all earlier outputs"};
+  RuleEntry full{.name = "attnres",
+                 .summary = "attention over depth: each sublayer mixes all earlier outputs"};
   full.make_f32 = [](const ModelConfig& config) {
     return std::make_unique<DepthAttentionRule<float, float>>(config, false, 1);
   };
@@ -303,7 +317,8 @@ std::vector<RuleEntry> depth_attention_rules() {
   block.make_bf16 = [](const ModelConfig& config) {
     return std::make_unique<DepthAttentionRule<bf16, float>>(config, true, checked_block_size(config));
   };
-  return {with_oracle<DepthAttentionOracle>(std::move(full)), with_oracle<DepthBlockOracle>(std::move(block))};
+  return {with_oracle<DepthAttentionOracle>(std::move(full)),
+          with_oracle<DepthBlockOracle>(std::move(block))};
 }
 
 }  // namespace ddl

@@ -22,7 +22,8 @@ namespace {
 struct HighwayOptions final : OptionSetOf<HighwayOptions> {
   double gate_bias = -2;
   void describe(Options& o) override {
-    o.add("model.gate_bias", gate_bias, "the gate's bias at the start: it opens to sigmoid(bias)").range(-30, 30);
+    o.add("model.gate_bias", gate_bias, "the gate's bias at the start: it opens to sigmoid(bias)")
+        .range(-30, 30);
   }
 };
 
@@ -49,7 +50,8 @@ class HighwayRule final : public StoredStateRule<T> {
           room.training || s == 0 ? arena.template take<float>("gates", room.tokens) : mean_gate_[0];
   }
 
-  void write_and_read(Index s, T* next_context_NC, const T* h_NC, const Tokens& tokens, const Exec& ex) override {
+  void write_and_read(Index s, T* next_context_NC, const T* h_NC, const Tokens& tokens,
+                      const Exec& ex) override {
     const HighwayFwd<T> write{.w_C = this->p(w_[s]),
                               .bias_C = this->p(bias_[s]),
                               .x_NC = this->x_NC(s),

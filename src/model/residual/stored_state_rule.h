@@ -28,7 +28,9 @@ class StoredStateRule : public ResidualRule<T> {
     rstd_.assign(static_cast<std::size_t>(S_ + 1), nullptr);
     for (Index s = 0; s <= S_; ++s) {
       if (s > 0)
-        x_[s] = room.training ? take("stored states", N * C_) : s == 1 ? take("residual state", N * C_) : x_[1];
+        x_[s] = room.training ? take("stored states", N * C_)
+                : s == 1      ? take("residual state", N * C_)
+                              : x_[1];
       rstd_[s] = room.training || s == 0 ? take("norm statistics", N) : rstd_[0];
     }
     if (!room.training) return;
@@ -54,7 +56,8 @@ class StoredStateRule : public ResidualRule<T> {
 
   // A norm: square, sum, scale, weight = 4 C; backward 9 C, and C to join its gradient to the state's.
   double flops_forward() const override {
-    return static_cast<double>(C_) * (4 * static_cast<double>(S_ + 1) + static_cast<double>(S_) * write_flops());
+    return static_cast<double>(C_) *
+           (4 * static_cast<double>(S_ + 1) + static_cast<double>(S_) * write_flops());
   }
   double flops_backward() const override {
     return static_cast<double>(C_) *
