@@ -68,9 +68,9 @@ Complex loss(const NamedTensors<Complex>& t, Shape s, const std::vector<double>&
 }
 
 template <class T, class V>
-class Run {
+class PassBothWays {
  public:
-  Run(const Tensors& t, Shape s, bool top, int threads, bool sums = false)
+  PassBothWays(const Tensors& t, Shape s, bool top, int threads, bool sums = false)
       : s_(s),
         q_(t.at("q")),
         norm_(t.at("norm")),
@@ -186,7 +186,7 @@ void check_against_the_oracle() {
   for (const Shape s : kShapes)
     for (const bool top : {false, true}) {
       const Tensors t = inputs<V>(s);
-      const Run<T, V> r(t, s, top, 2);
+      const PassBothWays<T, V> r(t, s, top, 2);
       EXPECT_TRUE(r.intact);
       const auto x_in = ref::depth_mix(t.at("source"), t.at("q"), s.I, s.N, s.C);
       EXPECT_LT(rounding_ratio(r.forward.at("context"), ref::rmsnorm(x_in, t.at("norm"), s.N, s.C),
@@ -195,7 +195,7 @@ void check_against_the_oracle() {
           << s.I;
       // The newest source's gradient is stored as T; an f32 error in another would be far above rounding too.
       const auto error = [&](Fault fault) {
-        return worst_ratio<T>(r.gradients, Run<T, V>::truth(t, s, top, fault), roundings(s),
+        return worst_ratio<T>(r.gradients, PassBothWays<T, V>::truth(t, s, top, fault), roundings(s),
                               {s.I > 1 ? "source" : ""});
       };
       EXPECT_LT(error(Fault::kNone), 1) << s.I << " " << s.N << " " << s.C << " " << top;
@@ -215,9 +215,9 @@ TEST(DepthAttention, IsTheOracles) {
 TEST(DepthAttention, BitsDoNotDependOnThreads) {
   const Shape s{7, 301, 33};
   const Tensors t = inputs<float>(s);
-  const Run<float, float> one(t, s, false, 1);
+  const PassBothWays<float, float> one(t, s, false, 1);
   for (int threads : {2, 3}) {
-    const Run<float, float> more(t, s, false, threads);
+    const PassBothWays<float, float> more(t, s, false, threads);
     EXPECT_EQ(more.forward, one.forward);
     EXPECT_EQ(more.gradients, one.gradients);
   }
@@ -228,7 +228,7 @@ TEST(DepthAttention, SumsGrowAndAreWalkedBack) {
   const Shape s{4, 5, 19};
   const Tensors t = inputs<float>(s);
   for (const bool top : {false, true}) {
-    const Run<float, float> whole(t, s, top, 2), r(t, s, top, 2, true);
+    const PassBothWays<float, float> whole(t, s, top, 2), r(t, s, top, 2, true);
     EXPECT_TRUE(r.intact);
     const std::vector<double> newest(t.at("source").end() - s.N * s.C, t.at("source").end());
     EXPECT_LT(rounding_ratio(r.forward.at("newest"), newest, 2), 1);
@@ -252,11 +252,11 @@ TEST(DepthAttention, WithoutAQueryItIsTheMean) {
       for (Index i = 0; i < s.I; ++i) sums[n] += alpha[n * s.I + i];
     return sums;
   };
-  const Run<float, float> asked(t, s, false, 1);
+  const PassBothWays<float, float> asked(t, s, false, 1);
   EXPECT_LT(rounding_ratio(row_sums(asked.forward.at("alpha")), {1, 1, 1}, s.I), 1);
   std::fill(t["q"].begin(), t["q"].end(), 0.0);
   const std::vector<double> even(static_cast<std::size_t>(s.N * s.I), 0.2);
-  const Run<float, float> r(t, s, false, 1);
+  const PassBothWays<float, float> r(t, s, false, 1);
   EXPECT_LT(rounding_ratio(r.forward.at("alpha"), even, 2), 1);
   EXPECT_GT(rounding_ratio(asked.forward.at("alpha"), even, 2), 1);
 }
@@ -266,7 +266,7 @@ TEST(DepthAttention, LargeScoresStayFinite) {
   const Shape s{3, 2, 8};
   Tensors t = inputs<float>(s);
   for (double& q : t["q"]) q *= 1000;
-  const Run<float, float> r(t, s, false, 1);
+  const PassBothWays<float, float> r(t, s, false, 1);
   for (const auto& [name, values] : r.gradients)
     for (double v : values) EXPECT_TRUE(std::isfinite(v)) << name;
   for (double a : r.forward.at("alpha")) EXPECT_TRUE(a >= 0 && a <= 1);

@@ -40,7 +40,7 @@ std::size_t bytes_of(const std::vector<Arena::Entry>& memory, const std::string&
   return bytes;
 }
 
-const TokenSeries find_series(const TrainableModel& model, Index s, const std::string& name) {
+TokenSeries find_series(const TrainableModel& model, Index s, const std::string& name) {
   for (const TokenSeries& series : model.series(s))
     if (series.name == name) return series;
   ADD_FAILURE() << "no series " << name;
@@ -73,7 +73,8 @@ TEST(Highway, TheGateStartsAtItsBias) {
         step(m, {"highway_attn.weight", "highway_attn.bias", "highway_mlp.weight", "highway_mlp.bias"});
     for (Index sublayer = 0; sublayer < m.sublayers(); ++sublayer) {
       const TokenSeries gate = find_series(*s.model, sublayer, "gate");
-      EXPECT_EQ(gate.low, 0), EXPECT_EQ(gate.high, 1);
+      EXPECT_EQ(gate.low, 0);
+      EXPECT_EQ(gate.high, 1);
       for (Index n = 0; n < kShape.N(); ++n)
         EXPECT_NEAR(gate.values[n * gate.stride], 1 / (1 + std::exp(-bias)), 1e-6) << sublayer;
     }
