@@ -22,7 +22,7 @@ template <class T>
 Tensors inputs(Kind kind, Shape s) {
   Tensors t{{"x", normals(s.N * s.C, 1)}, {"h", normals<T>(s.N * s.C, 2)}, {"next_norm", normals(s.C, 3)}};
   if (kind == Kind::kDecay)
-    t["x0"] = normals(s.N * s.C, 4), t["a"] = {0.7}, t["b"] = {-0.4};
+    t["x0"] = normals(s.N * s.C, 4), t["ab"] = {0.7, -0.4};
   else
     t["w"] = normals(s.C, 5), t["bias"] = normals(s.C, 6), t["norm"] = normals(s.C, 7);
   for (auto& [name, x] : t)
@@ -43,8 +43,8 @@ NamedTensors<Num> forward(Kind kind, const NamedTensors<Num>& t, Shape s, Fault 
   std::vector<Num> next;
   if (kind == Kind::kDecay) {
     next =
-        ref::decay_write(t.at("x"), t.at("x0"), t.at("h"), fault == Fault::kNoDecay ? Num(1) : t.at("a")[0],
-                         fault == Fault::kNoEmbedding ? Num(0) : t.at("b")[0]);
+        ref::decay_write(t.at("x"), t.at("x0"), t.at("h"), fault == Fault::kNoDecay ? Num(1) : t.at("ab")[0],
+                         fault == Fault::kNoEmbedding ? Num(0) : t.at("ab")[1]);
   } else {
     auto c = ref::rmsnorm(t.at("x"), t.at("norm"), s.N, s.C);
     auto w = t.at("w"), bias = t.at("bias");
@@ -101,8 +101,8 @@ Result<T> run(Kind kind, const Tensors& t, Shape s, const Arriving& in, bool top
   Result<T> r;
   if (kind == Kind::kDecay) {
     const Buffer<float> x0 = buffer("x0");
-    const auto a = static_cast<float>(t.at("a")[0]), b = static_cast<float>(t.at("b")[0]);
-    Buffer<float> da(1), db(1);
+    const auto a = static_cast<float>(t.at("ab")[0]), b = static_cast<float>(t.at("ab")[1]);
+    Buffer<float> dab(2);
     decay_fwd<T>(
         {.a = a, .b = b, .x_NC = x.data(), .x0_NC = x0.data(), .h_NC = h.data(), .next_NC = next.data()},
         norm, N, C, ex);
@@ -115,11 +115,11 @@ Result<T> run(Kind kind, const Tensors& t, Shape s, const Arriving& in, bool top
                   .dstate_NC = dstate.data(),
                   .dx0_NC = dx0.data(),
                   .mode = mode,
-                  .da = da.data(),
-                  .db = db.data()},
+                  .da = dab.data(),
+                  .db = dab.data() + 1},
                  norm_backward, scratch.data(), N, C, ex);
-    r.gradients = {{"a", da.values()}, {"b", db.values()}, {"x0", dx0.values()}};
-    r.intact = da.intact() && db.intact() && dx0.intact();
+    r.gradients = {{"ab", dab.values()}, {"x0", dx0.values()}};
+    r.intact = dab.intact() && dx0.intact();
   } else {
     const Buffer<float> w = buffer("w"), bias = buffer("bias"), own_norm = buffer("norm");
     Buffer<float> dw(C), dbias(C), dnorm(C), gates(N);
