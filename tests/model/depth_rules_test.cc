@@ -9,16 +9,16 @@
 namespace ddl {
 namespace {
 
-const BatchShape kShape{2, 4};
+const BatchShape kDepthBatch{2, 4};
 
-struct Step {
+struct DepthStep {
   double loss = 0;
   std::unique_ptr<TrainableModel> model;
 };
 
 // Loss and gradients of a batch, with the rule's starting values in `kept` and scrambled numbers elsewhere.
-Step step(const ModelConfig& config, const std::vector<std::string>& kept = {}) {
-  Step s{0, trainable(config, kShape)};
+DepthStep depth_step(const ModelConfig& config, const std::vector<std::string>& kept = {}) {
+  DepthStep s{0, trainable(config, kDepthBatch)};
   const std::vector<float> start(s.model->weights().values().begin(), s.model->weights().values().end());
   scramble(*s.model);
   for (const Param& p : s.model->weights().table().list())
@@ -26,14 +26,14 @@ Step step(const ModelConfig& config, const std::vector<std::string>& kept = {}) 
       if (p.name.ends_with(ending))
         std::copy_n(start.begin() + p.offset, p.count, s.model->weights().values().begin() + p.offset);
   s.model->upload(Exec{});
-  const auto x = tokens(kShape.N(), 1), y = tokens(kShape.N(), 2);
+  const auto x = tokens(kDepthBatch.N(), 1), y = tokens(kDepthBatch.N(), 2);
   s.loss = s.model->loss_and_grad({x.data(), y.data()}, 1, Exec{});
   return s;
 }
 
-ModelConfig with_rule(const std::string& rule) { return model_config({.residual = rule}); }
+ModelConfig small_model(const std::string& rule) { return model_config({.residual = rule}); }
 
-std::size_t bytes_of(const std::vector<Arena::Entry>& memory, const std::string& name) {
+std::size_t bytes_named(const std::vector<Arena::Entry>& memory, const std::string& name) {
   std::size_t bytes = 0;
   for (const Arena::Entry& entry : memory)
     if (entry.name == name) bytes += entry.bytes;
@@ -48,34 +48,35 @@ TokenSeries find_series(const TrainableModel& model, Index s, const std::string&
 }
 
 TEST(DecayX0, StartsAsTheAdditiveResidual) {
-  const Step additive = step(with_rule("baseline")),
-             start = step(with_rule("decay-x0"), {".state", ".embedding"});
+  const DepthStep additive = depth_step(small_model("baseline")),
+                  start = depth_step(small_model("decay-x0"), {".state", ".embedding"});
   EXPECT_EQ(start.loss, additive.loss);
-  EXPECT_NE(step(with_rule("decay-x0")).loss, additive.loss);
+  EXPECT_NE(depth_step(small_model("decay-x0")).loss, additive.loss);
   // The gradients too, but for the baseline's walk back.
-  const auto x = tokens(kShape.N(), 1), y = tokens(kShape.N(), 2);
-  const ModelConfig m = with_rule("baseline");
-  const Truth truth = oracle_truth(m, oracle_parameters(additive.model->weights()), x, y, kShape.B, kShape.T);
+  const auto x = tokens(kDepthBatch.N(), 1), y = tokens(kDepthBatch.N(), 2);
+  const ModelConfig m = small_model("baseline");
+  const Truth truth =
+      oracle_truth(m, oracle_parameters(additive.model->weights()), x, y, kDepthBatch.B, kDepthBatch.T);
   for (const Param& p : additive.model->weights().table().list()) {
     const Param& own = start.model->weights().table().find(p.name);
     EXPECT_LT(rounding_ratio(tensor(start.model->gradients(), own), tensor(additive.model->gradients(), p),
-                             roundings(m, kShape.N())),
+                             roundings(m, kDepthBatch.N())),
               amplification(truth.gradients.at(p.name), truth.moved.at(p.name)))
         << p.name;
   }
 }
 
 TEST(Highway, TheGateStartsAtItsBias) {
-  ModelConfig m = with_rule("highway");
+  ModelConfig m = small_model("highway");
   for (const double bias : {-2.0, 0.5}) {
     m.set(fmt::format("model.gate_bias={}", bias));
-    const Step s =
-        step(m, {"highway_attn.weight", "highway_attn.bias", "highway_mlp.weight", "highway_mlp.bias"});
+    const DepthStep s =
+        depth_step(m, {"highway_attn.weight", "highway_attn.bias", "highway_mlp.weight", "highway_mlp.bias"});
     for (Index sublayer = 0; sublayer < m.sublayers(); ++sublayer) {
       const TokenSeries gate = find_series(*s.model, sublayer, "gate");
       EXPECT_EQ(gate.low, 0);
       EXPECT_EQ(gate.high, 1);
-      for (Index n = 0; n < kShape.N(); ++n)
+      for (Index n = 0; n < kDepthBatch.N(); ++n)
         EXPECT_NEAR(gate.values[n * gate.stride], 1 / (1 + std::exp(-bias)), 1e-6) << sublayer;
     }
   }
@@ -84,11 +85,11 @@ TEST(Highway, TheGateStartsAtItsBias) {
 // An open gate: every sublayer's output replaces the state, and only the last one reaches the head. So no other
 // but the last sublayer's input matters to what the head reads, and the embedding is forgotten.
 TEST(Highway, AnOpenGateOverwrites) {
-  ModelConfig m = with_rule("highway");
+  ModelConfig m = small_model("highway");
   m.set("model.gate_bias=30");
   const std::vector<std::string> gates{"highway_attn.weight", "highway_attn.bias", "highway_mlp.weight",
                                        "highway_mlp.bias"};
-  const Step s = step(m, gates);
+  const DepthStep s = depth_step(m, gates);
   // The same network without any residual, by the oracle: x' = h.
   class Overwrite : public ref::PaperRule<double> {
    public:
@@ -100,20 +101,21 @@ TEST(Highway, AnOpenGateOverwrites) {
   };
   auto parameters = oracle_parameters(s.model->weights());
   std::erase_if(parameters, [](const auto& p) { return p.first.find("highway") != std::string::npos; });
-  const auto x = tokens(kShape.N(), 1), y = tokens(kShape.N(), 2);
+  const auto x = tokens(kDepthBatch.N(), 1), y = tokens(kDepthBatch.N(), 2);
   const Overwrite rule(m.width, m.layers, {});
-  const double truth = ref::Model<double>(oracle_shape(m), rule, parameters).loss(x, y, kShape.B, kShape.T);
-  EXPECT_LT(rounding_ratio({s.loss}, {truth}, roundings(m, kShape.N())), 1);
+  const double truth =
+      ref::Model<double>(oracle_shape(m), rule, parameters).loss(x, y, kDepthBatch.B, kDepthBatch.T);
+  EXPECT_LT(rounding_ratio({s.loss}, {truth}, roundings(m, kDepthBatch.N())), 1);
   m.set("model.gate_bias=3");
-  EXPECT_GT(rounding_ratio({step(m, gates).loss}, {truth}, roundings(m, kShape.N())), 1);
+  EXPECT_GT(rounding_ratio({depth_step(m, gates).loss}, {truth}, roundings(m, kDepthBatch.N())), 1);
 }
 
 TEST(StoredStates, AreOnePerSublayer) {
   for (const char* rule : {"decay-x0", "highway"}) {
-    const ModelConfig m = with_rule(rule);
-    const auto bytes = static_cast<std::size_t>(m.sublayers() * kShape.N() * m.width) * sizeof(float);
-    EXPECT_EQ(bytes_of(plan_model(m, kShape).memory, "stored states"), bytes) << rule;
-    EXPECT_EQ(bytes_of(plan_model(m, kShape).memory, "residual state"), 0u) << rule;
+    const ModelConfig m = small_model(rule);
+    const auto bytes = static_cast<std::size_t>(m.sublayers() * kDepthBatch.N() * m.width) * sizeof(float);
+    EXPECT_EQ(bytes_named(plan_model(m, kDepthBatch).memory, "stored states"), bytes) << rule;
+    EXPECT_EQ(bytes_named(plan_model(m, kDepthBatch).memory, "residual state"), 0u) << rule;
   }
 }
 
@@ -121,15 +123,15 @@ TEST(StoredStates, AreOnePerSublayer) {
 TEST(AttnRes, StartsAsThePlainMeanOfItsSources) {
   const std::vector<std::string> kept{".query", ".gain"};
   for (const std::string rule : {"attnres", "attnres-block"}) {
-    const ModelConfig m = with_rule(rule);
-    const Step start = step(m, kept), later = step(m);
+    const ModelConfig m = small_model(rule);
+    const DepthStep start = depth_step(m, kept), later = depth_step(m);
     double moved = 0;
     for (Index s = 0; s < m.sublayers(); ++s) {
       const Index sources =
           rule == "attnres" ? 1 + s : 1 + (s + 1) / 2;  // the embedding, and outputs or blocks
       for (const char* name : {"attention to the embedding", "attention to the newest source"}) {
         const TokenSeries even = find_series(*start.model, s, name), own = find_series(*later.model, s, name);
-        for (Index n = 0; n < kShape.N(); ++n) {
+        for (Index n = 0; n < kDepthBatch.N(); ++n) {
           EXPECT_NEAR(even.values[n * even.stride], 1 / static_cast<double>(sources), 1e-6)
               << rule << " " << s;
           moved = std::max(
@@ -142,9 +144,9 @@ TEST(AttnRes, StartsAsThePlainMeanOfItsSources) {
 }
 
 TEST(AttnRes, BlocksOfOneSublayerAreTheFullForm) {
-  ModelConfig m = with_rule("attnres-block");
+  ModelConfig m = small_model("attnres-block");
   m.set("model.block_size=1");
-  const Step full = step(with_rule("attnres")), block = step(m);
+  const DepthStep full = depth_step(small_model("attnres")), block = depth_step(m);
   EXPECT_EQ(block.loss, full.loss);
   EXPECT_TRUE(std::equal(full.model->gradients().begin(), full.model->gradients().end(),
                          block.model->gradients().begin(), block.model->gradients().end()));
@@ -153,18 +155,18 @@ TEST(AttnRes, BlocksOfOneSublayerAreTheFullForm) {
 // One block: the sources are the embedding and the sum of all outputs. Their mean is half the additive stream, and
 // the norm takes the half out again, up to its guard (1e-5 beside a square of about 1).
 TEST(AttnRes, OneBlockStartsAsTheAdditiveResidual) {
-  ModelConfig m = with_rule("attnres-block");
-  const double additive = step(with_rule("baseline")).loss;
+  ModelConfig m = small_model("attnres-block");
+  const double additive = depth_step(small_model("baseline")).loss;
   const auto difference = [&](Index block_size) {
     m.set(fmt::format("model.block_size={}", block_size));
-    return std::abs(step(m, {".query", ".gain"}).loss - additive);
+    return std::abs(depth_step(m, {".query", ".gain"}).loss - additive);
   };
   EXPECT_LT(difference(4), 1e-3);
   EXPECT_GT(difference(2), 1e-3);
 }
 
 TEST(AttnRes, EveryBlockSizeIsTheOracles) {
-  ModelConfig m = with_rule("attnres-block");
+  ModelConfig m = small_model("attnres-block");
   for (const Index size : {1, 2, 4}) {
     m.set(fmt::format("model.block_size={}", size));
     EXPECT_LT(worst_error(m), 1) << size;
@@ -178,13 +180,13 @@ TEST(AttnRes, EveryBlockSizeIsTheOracles) {
 }
 
 TEST(AttnRes, ABlockSizeThatDoesNotFitIsRefusedWithTheNumbers) {
-  ModelConfig m = with_rule("attnres-block");
+  ModelConfig m = small_model("attnres-block");
   m.layers = 6;
   for (const char* engine : {"native", "reference"}) {
     m.engine = engine;
     const auto refusal = [&](Index size) {
       m.set(fmt::format("model.block_size={}", size));
-      return message_of<UserError>([&] { trainable(m, kShape); });
+      return message_of<UserError>([&] { trainable(m, kDepthBatch); });
     };
     EXPECT_TRUE(contains(refusal(5), "model.block_size is 5")) << refusal(5);
     EXPECT_TRUE(contains(refusal(5), "12 sublayers of 6 layers; 4 would"));
@@ -195,16 +197,16 @@ TEST(AttnRes, ABlockSizeThatDoesNotFitIsRefusedWithTheNumbers) {
 // To train, outputs are the network's own, and there is one gradient per source but the last output. To decode, the
 // rule keeps the outputs of the tokens of a pass.
 TEST(AttnRes, KeepsNoCopyOfWhatTheNetworkKeeps) {
-  ModelConfig m = with_rule("attnres");
-  const auto row = static_cast<std::size_t>(kShape.N() * m.width) * sizeof(float);
-  const auto memory = plan_model(m, kShape).memory;
-  EXPECT_EQ(bytes_of(memory, "stored outputs"), 0u);
-  EXPECT_EQ(bytes_of(memory, "block sums"), 0u);
-  EXPECT_EQ(bytes_of(memory, "source gradients"), static_cast<std::size_t>(m.sublayers()) * row);
+  ModelConfig m = small_model("attnres");
+  const auto row = static_cast<std::size_t>(kDepthBatch.N() * m.width) * sizeof(float);
+  const auto memory = plan_model(m, kDepthBatch).memory;
+  EXPECT_EQ(bytes_named(memory, "stored outputs"), 0u);
+  EXPECT_EQ(bytes_named(memory, "block sums"), 0u);
+  EXPECT_EQ(bytes_named(memory, "source gradients"), static_cast<std::size_t>(m.sublayers()) * row);
   m.use_residual("attnres-block");
-  const auto in_blocks = plan_model(m, kShape).memory;
-  EXPECT_EQ(bytes_of(in_blocks, "block sums"), 2 * row);
-  EXPECT_EQ(bytes_of(in_blocks, "source gradients"), 3 * row);
+  const auto in_blocks = plan_model(m, kDepthBatch).memory;
+  EXPECT_EQ(bytes_named(in_blocks, "block sums"), 2 * row);
+  EXPECT_EQ(bytes_named(in_blocks, "source gradients"), 3 * row);
 }
 
 }  // namespace
