@@ -46,6 +46,10 @@ TEST(RuleOptions, EachRuleHasItsOwn) {
   }
   EXPECT_EQ(own_keys(with_rule("ddl-cc-noec")), and_also({}, mix));
   EXPECT_EQ(own_keys(with_rule("ddl-tc-noec")), and_also({"state_kernel"}));
+  EXPECT_EQ(own_keys(with_rule("decay-x0")), Keys{});
+  EXPECT_EQ(own_keys(with_rule("highway")), Keys{"gate_bias"});
+  EXPECT_EQ(own_keys(with_rule("attnres")), Keys{});
+  EXPECT_EQ(own_keys(with_rule("attnres-block")), Keys{"block_size"});
 }
 
 TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {

@@ -13,7 +13,8 @@ namespace {
 // A new rule is one line here.
 std::vector<RuleEntry> built_in() {
   std::vector<RuleEntry> all;
-  for (auto make : {delta_rules, erase_write_rules, norm_write_rules, additive_expanded_rules})
+  for (auto make : {delta_rules, erase_write_rules, norm_write_rules, additive_expanded_rules, decay_rules,
+                    highway_rules, depth_attention_rules})
     for (RuleEntry& entry : make()) all.push_back(std::move(entry));
   return all;
 }

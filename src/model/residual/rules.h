@@ -60,5 +60,8 @@ std::vector<RuleEntry> delta_rules();              // baseline, ddl-*, wo-*
 std::vector<RuleEntry> erase_write_rules();        // ddl-ew-*
 std::vector<RuleEntry> norm_write_rules();         // norm-write
 std::vector<RuleEntry> additive_expanded_rules();  // ihc
+std::vector<RuleEntry> decay_rules();            // decay-x0
+std::vector<RuleEntry> highway_rules();          // highway
+std::vector<RuleEntry> depth_attention_rules();  // attnres, attnres-block
 
 }  // namespace ddl
