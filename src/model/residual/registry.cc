@@ -12,7 +12,7 @@ namespace {
 // A new rule is one line here.
 std::vector<RuleEntry> built_in() {
   std::vector<RuleEntry> all;
-  for (auto make : {delta_rules})
+  for (auto make : {delta_rules, hyper_connection_rules, manifold_connection_rules})
     for (RuleEntry& entry : make()) all.push_back(std::move(entry));
   return all;
 }

@@ -44,6 +44,8 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
 void describe_expanded_state(Options& options, Index& channels, std::string& compressor);
 void describe_embedding_convolution(Options& options, Index& taps);
 
-std::vector<RuleEntry> delta_rules();  // baseline, ddl-*, wo-*
+std::vector<RuleEntry> delta_rules();                // baseline, ddl-*, wo-*
+std::vector<RuleEntry> hyper_connection_rules();     // hc, hc-static
+std::vector<RuleEntry> manifold_connection_rules();  // mhc
 
 }  // namespace ddl
