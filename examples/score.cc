@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
     double sum = 0;
     const auto scores = model.score(argv[2]);
     for (const ddl::TokenScore& s : scores) {
-      std::printf("%8.3f %s %s\n", s.log_probability, s.most_likely ? "*" : " ", model.decode({s.token}).c_str());
+      std::printf("%8.3f %s %s\n", s.log_probability, s.most_likely ? "*" : " ",
+                  model.decode({s.token}).c_str());
       sum += s.log_probability;
     }
     if (!scores.empty())

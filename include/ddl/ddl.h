@@ -85,10 +85,10 @@ class Model {
 };
 
 struct TrainSettings {
-  std::string data;    // a dataset made by `ddl data prepare`
-  std::string out;     // the run's folder
-  std::string config;  // a TOML file; "" for the defaults
-  std::string preset;  // "tiny", "mini", "small", "medium", or "" for the default
+  std::string data;                   // a dataset made by `ddl data prepare`
+  std::string out;                    // the run's folder
+  std::string config;                 // a TOML file; "" for the defaults
+  std::string preset;                 // "tiny", "mini", "small", "medium", or "" for the default
   std::vector<std::string> set = {};  // "train.steps=100", as --set of the program
   bool resume = false;
   int threads = 0;

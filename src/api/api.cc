@@ -42,7 +42,8 @@ struct Model::Inside {
 
   Inside(const std::string& path, const LoadSettings& s)
       : ex(exec_for(s.threads)),
-        loaded(load_model(path, {.precision = s.precision, .engine = s.engine, .tokenizer = s.tokenizer}, ex)),
+        loaded(
+            load_model(path, {.precision = s.precision, .engine = s.engine, .tokenizer = s.tokenizer}, ex)),
         decoder(make_decoder(loaded.weights, {}, ex)) {}
 };
 
@@ -117,7 +118,8 @@ std::vector<TokenScore> Model::score_tokens(const std::vector<std::int32_t>& tok
           double sum = 0;
           for (const float z : logits) sum += std::exp(static_cast<double>(z) - static_cast<double>(largest));
           const double z = logits[tokens[i]];
-          scores[i] = {tokens[i], z - static_cast<double>(largest) - std::log(sum), logits[tokens[i]] == largest};
+          scores[i] = {tokens[i], z - static_cast<double>(largest) - std::log(sum),
+                       logits[tokens[i]] == largest};
         },
         inside_->ex);
     return scores;

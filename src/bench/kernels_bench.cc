@@ -282,7 +282,8 @@ class KernelsBench {
     const auto value_b = random_floats(D), dcontext = random_floats(N * C);
     const DeltaCoefficients delta(DeltaCoefficients::Erase::kYes);
     const Index R = 1 + D;  // steering numbers: a gate and a target per channel
-    std::vector<float> steer(N * R, 0.5f), next_steer(N * R), dsteer(N * R), saved(N * delta.saved_per_token(D));
+    std::vector<float> steer(N * R, 0.5f), next_steer(N * R), dsteer(N * R),
+        saved(N * delta.saved_per_token(D));
     std::vector<float> rstd(N), context(N * C), dX = random_floats(N * D * C), dh(N * C);
     std::vector<float> dmix(D * C), dnorm(C), dgate_w(C), dgate_b(1), dvalue_w(D * C), dvalue_b(D);
     std::vector<float> scratch(residual_bwd_scratch(D, C, R));

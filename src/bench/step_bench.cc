@@ -76,9 +76,8 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
   config.precision = options.precision;
   if (options.context > 0) config.context = options.context;
   const BatchShape shape{options.batch, config.context};
-  const std::vector<std::string> names = options.residual == "all"
-                                             ? rule_names()
-                                             : std::vector<std::string>{find_rule(options.residual).name};
+  const std::vector<std::string> names =
+      options.residual == "all" ? rule_names() : std::vector<std::string>{find_rule(options.residual).name};
 
   if (!options.json)
     fmt::print(
@@ -112,8 +111,7 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
     if (options.json) {
       const ModelPlan plan = plan_model(config, shape);
       Json j = make_record("bench_step");
-      j["preset"] = options.preset, j["residual"] = name,
-      j["precision"] = config.numbers();
+      j["preset"] = options.preset, j["residual"] = name, j["precision"] = config.numbers();
       j["batch"] = shape.B, j["context"] = shape.T, j["threads"] = ex.threads, j["isa"] = current_isa();
       j["tokens_per_s"] = speed, j["median_tokens_per_s"] = N / median(seconds),
       j["floor_tokens_per_s"] = floor;

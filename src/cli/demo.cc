@@ -1,9 +1,8 @@
 // ./ddl demo
-#include "cli/demo_runs.h"
-
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/demo_runs.h"
 #include "core/exec.h"
 
 namespace ddl {

@@ -16,8 +16,8 @@
 #include "eval/run.h"
 #include "eval/scorer.h"
 #include "infer/load.h"
-#include "model/engine.h"
 #include "io/file.h"
+#include "model/engine.h"
 
 namespace ddl {
 namespace {

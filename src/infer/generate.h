@@ -7,8 +7,8 @@
 
 #include "core/exec.h"
 #include "data/tokenizer.h"
-#include "model/decoder.h"
 #include "infer/sampler.h"
+#include "model/decoder.h"
 
 namespace ddl {
 

@@ -15,7 +15,7 @@ namespace ddl {
 struct LoadOptions {
   std::string precision = "";  // "" keeps the stored choice, and so does the engine's
   std::string engine = "";
-  std::string tokenizer = "";  // "" takes the folder's
+  std::string tokenizer = "";                             // "" takes the folder's
   enum { kRefuse, kAccept } missing_tokenizer = kRefuse;  // accepted: LoadedModel has none
 };
 

@@ -30,8 +30,8 @@ Weights read_weights(const StoredModel& stored, const Exec& ex) {
 }
 
 WrittenModel write_folder(const StoredModel& stored, const Weights& weights, const Tokenizer* tokenizer,
-                          const std::vector<TensorToWrite>& tensors, const Json& config, PartialFolder& folder,
-                          const std::string& out) {
+                          const std::vector<TensorToWrite>& tensors, const Json& config,
+                          PartialFolder& folder, const std::string& out) {
   write_safetensors(folder.path() + "/model.safetensors", tensors, {{"format", "pt"}});
   std::optional<Index> end_of_text;
   if (tokenizer) {
@@ -65,8 +65,8 @@ WrittenModel export_model(const std::string& path, Layout layout, const std::str
   return write_folder(stored, weights, tokenizer.get(), reference.tensors, reference.config, folder, out);
 }
 
-WrittenModel import_model(const std::string& folder, const std::string& tokenizer_path, const std::string& out,
-                          const Exec& ex) {
+WrittenModel import_model(const std::string& folder, const std::string& tokenizer_path,
+                          const std::string& out, const Exec& ex) {
   PartialFolder partial = new_folder(out);
   const StoredModel stored(folder);
   const auto tokenizer = load_model_tokenizer(stored, tokenizer_path);

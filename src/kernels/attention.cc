@@ -35,12 +35,12 @@ HWY_INLINE void ZeroFrom(Act* row, Index begin, Index end) {
   for (Index i = begin; i < end; ++i) row[i] = Act{};
 }
 
-// Online softmax. On entry, with sums over the keys of earlier blocks:
-//   acc_i = sum_j e^{s_ij - max_i} v_j
-//   sum_i = sum_j e^{s_ij - max_i}
-// If the new block raises max_i, both are multiplied by e^{old max - new max}. Adds the new keys to sum_i and
-// writes their weights; the caller then adds sum_j p_ij v_j to acc_i.
-//   p_ij  = e^{s_ij - max_i}        (0 for keys in the future)
+// Online softmax. s_ij = q_i . k_j is not scaled yet. On entry, with sums over the keys of earlier blocks:
+//   acc_i = sum_j e^{scale (s_ij - max_i)} v_j
+//   sum_i = sum_j e^{scale (s_ij - max_i)}
+// If the new block raises max_i, both are multiplied by e^{scale (old max_i - new max_i)}. Adds the new keys
+// to sum_i and writes their weights; the caller then adds sum_j p_ij v_j to acc_i.
+//   p_ij  = e^{scale (s_ij - max_i)}        (0 for keys in the future)
 template <class Act>
 HWY_INLINE void SoftmaxBlock(Act* p, float* acc_QK, float* max_Q, float* sum_Q, const float* s,
                              const ScoreBlock& block, bool first, Index K) {

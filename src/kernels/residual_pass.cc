@@ -48,7 +48,8 @@ HWY_INLINE float SquaredNorm(const T* x, Index C) {
 
 // What the rule makes of a token: coef_d of X_d += coef_d h.
 template <class T>
-HWY_INLINE void AskCoefficients(float* coef_D, const WriteFwd<T>& w, const float* X, Index n, Index D, Index C) {
+HWY_INLINE void AskCoefficients(float* coef_D, const WriteFwd<T>& w, const float* X, Index n, Index D,
+                                Index C) {
   const Coefficients& rule = *w.coefficients;
   const T* h = w.h_NC + n * C;
   float h_dot_X[kMaxChannels];
@@ -58,7 +59,7 @@ HWY_INLINE void AskCoefficients(float* coef_D, const WriteFwd<T>& w, const float
                 .C = C,
                 .steer = w.steer_NR + n * w.steer_stride,
                 .h_square = rule.reads_h_norm() ? SquaredNorm(h, C) : 0,
-                .h_dot_X_D = h_dot_X,
+                .h_dot_X_D = rule.reads_state() ? h_dot_X : nullptr,
                 .saved = w.saved_NQ + n * rule.saved_per_token(D),
                 .coef_D = coef_D});
 }
@@ -181,8 +182,8 @@ HWY_INLINE void NormAndSteerBackward(float* HWY_RESTRICT dx_in, const ReadBwd<T>
                                      const float* HWY_RESTRICT x_in, const PartGradients& part, Index n,
                                      Index C) {
   const float rstd = r.rstd_N[n];
-  float total[kMaxWidth];       // dL/dcontext by all paths
-  float unnormed[kMaxWidth];    // dL/dx_in by the branches that read it without the norm
+  float total[kMaxWidth];     // dL/dcontext by all paths
+  float unnormed[kMaxWidth];  // dL/dx_in by the branches that read it without the norm
   bool has_unnormed = false;
   std::memcpy(total, r.dcontext_NC + n * C, static_cast<std::size_t>(C) * sizeof(float));
 
@@ -191,7 +192,7 @@ HWY_INLINE void NormAndSteerBackward(float* HWY_RESTRICT dx_in, const ReadBwd<T>
   for (const Branch& b : r.branches) {
     const Index weights = b.input == BranchInput::kNone ? 0 : b.rows * C;
     float* db = dw + weights;
-    float du[2 * kMaxChannels + 1];
+    float du[kMaxBranchRows];
     for (Index j = 0; j < b.rows; ++j) {
       const Index at = n * r.steer_stride + b.first + j;
       du[j] = ActivationBackward(b, r.dsteer_NR[at], r.steer_NR[at]);
@@ -392,7 +393,10 @@ void residual_bwd(float* state_NDC, float* dstate_NDC, const ReadBwd<T>* read, c
   check_shape(D, C, !read || read->mix_DC, write && !write->coefficients);
   Index numbers = 0;
   if (read)
-    for (const Branch& b : read->branches) numbers += b.rows;
+    for (const Branch& b : read->branches) {
+      DDL_CHECK(b.rows <= kMaxBranchRows, "a branch of {} rows", b.rows);
+      numbers += b.rows;
+    }
   const PartLayout layout(D, C, numbers);
   parallel_for(kSumParts, ex, [&](Index p) {
     const Index begin = part_begin(N, p), end = part_begin(N, p + 1);

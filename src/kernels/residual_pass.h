@@ -20,12 +20,13 @@ namespace ddl {
 
 inline constexpr Index kMaxChannels = 16;  // D
 inline constexpr Index kMaxWidth = 8192;   // C: a token's working row lives on the stack
+inline constexpr Index kMaxBranchRows = 32;
 
 // How a rule makes coef_d of X_d += coef_d h from what it knows about one token. The pass calls it once per
 // token, between its sweeps over the features, so it is plain scalar code.
 //
-// With A_d = h . G_d, where G_d is the gradient of the new X_d, and coef_d a function of |h|^2, of h . X_d and
-// of the steering numbers:
+// With A_d = h . G_d, where G_d is the gradient of the new X_d, and coef_d a function of |h|^2, of its own h . X_d
+// and of the steering numbers:
 //   dsteer_j = sum_d A_d  d coef_d / d steer_j
 //   dX_d     = G_d - erase_d h                                 erase_d = - A_d  d coef_d / d (h . X_d)
 //   dh       = sum_d (coef_d G_d - erase_d X_d) - along h      along   = - 2 sum_d A_d  d coef_d / d |h|^2
@@ -33,17 +34,17 @@ class Coefficients {
  public:
   virtual ~Coefficients() = default;
 
-  virtual bool reads_state() const { return false; }     // whether it needs h . X_d
-  virtual bool reads_h_norm() const { return false; }    // whether it needs |h|^2
-  virtual Index saved_per_token(Index D) const = 0;      // floats that forward leaves for backward
+  virtual bool reads_state() const { return false; }   // whether it needs h . X_d
+  virtual bool reads_h_norm() const { return false; }  // whether it needs |h|^2
+  virtual Index saved_per_token(Index D) const = 0;    // floats that forward leaves for backward
 
   struct Forward {
     Index D = 0, C = 0;
     const float* steer = nullptr;
-    float h_square = 0;             // |h|^2
+    float h_square = 0;                // |h|^2
     const float* h_dot_X_D = nullptr;  // before the write
-    float* saved = nullptr;         // out
-    float* coef_D = nullptr;        // out
+    float* saved = nullptr;            // out
+    float* coef_D = nullptr;           // out
   };
   virtual void forward(const Forward& token) const = 0;
 
@@ -79,7 +80,7 @@ struct WriteFwd {
   const Coefficients* coefficients = nullptr;  // null: X_0 += h  (D = 1)
   const T* h_NC = nullptr;
   const float* steer_NR = nullptr;
-  Index steer_stride = 0;    // R
+  Index steer_stride = 0;     // R
   float* saved_NQ = nullptr;  // out; Q = coefficients->saved_per_token(D)
 };
 
@@ -97,8 +98,8 @@ struct ReadFwd {
 
 // Either part may be null.
 template <class T>
-void residual_fwd(float* state_NDC, const WriteFwd<T>* write, const ReadFwd<T>* read, Index N, Index D, Index C,
-                  const Exec& ex);
+void residual_fwd(float* state_NDC, const WriteFwd<T>* write, const ReadFwd<T>* read, Index N, Index D,
+                  Index C, const Exec& ex);
 
 template <class T>
 struct ReadBwd {
@@ -122,9 +123,10 @@ struct WriteBwd {
   const float* steer_NR = nullptr;
   Index steer_stride = 0;
   const float* saved_NQ = nullptr;
-  const float* stored_state_NDC = nullptr;  // the state before the write; null: it is walked back
-  T* dh_NC = nullptr;                       // out
-  float* dsteer_NR = nullptr;               // out
+  const float* stored_state_NDC =
+      nullptr;                 // the state before the write; null, and for X_0 += h: it is walked back
+  T* dh_NC = nullptr;          // out
+  float* dsteer_NR = nullptr;  // out
 };
 
 // In: state after the write and before the read, dstate its gradient by all later paths but this read's.

@@ -17,8 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-void GateForward(float* gate_N, Index stride, float scale, const float* hidden_NG, const float* w2_G, float b2,
-                 Index begin, Index end, Index G) {
+void GateForward(float* gate_N, Index stride, float scale, const float* hidden_NG, const float* w2_G,
+                 float b2, Index begin, Index end, Index G) {
   for (Index n = begin; n < end; ++n) {
     const float logit = Sum(G, [&](auto tag, Index i) HWY_ATTR {
       return hn::Mul(hn::Tanh(tag, hn::LoadU(tag, hidden_NG + n * G + i)), hn::LoadU(tag, w2_G + i));
@@ -46,12 +46,12 @@ void GateBackward(T* dhidden_NG, float* partial, const float* dgate_N, const flo
     });
   }
 }
-void GateBackwardF32(float* dh, float* p, const float* dg, const float* g, Index stride, float scale, const float* h,
-                     const float* w, Index begin, Index end, Index G) {
+void GateBackwardF32(float* dh, float* p, const float* dg, const float* g, Index stride, float scale,
+                     const float* h, const float* w, Index begin, Index end, Index G) {
   GateBackward(dh, p, dg, g, stride, scale, h, w, begin, end, G);
 }
-void GateBackwardBf16(bf16* dh, float* p, const float* dg, const float* g, Index stride, float scale, const float* h,
-                     const float* w, Index begin, Index end, Index G) {
+void GateBackwardBf16(bf16* dh, float* p, const float* dg, const float* g, Index stride, float scale,
+                      const float* h, const float* w, Index begin, Index end, Index G) {
   GateBackward(dh, p, dg, g, stride, scale, h, w, begin, end, G);
 }
 
@@ -87,18 +87,20 @@ void two_layer_gate_bwd(T* dhidden_NG, float* dw2_G, float* db2, const float* dg
     std::fill_n(row, G + 1, 0.0f);
     const Index begin = part_begin(N, p), end = part_begin(N, p + 1);
     if constexpr (std::is_same_v<T, float>)
-      DDL_DISPATCH(GateBackwardF32, dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin, end, G);
+      DDL_DISPATCH(GateBackwardF32, dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin,
+                   end, G);
     else
-      DDL_DISPATCH(GateBackwardBf16, dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin, end, G);
+      DDL_DISPATCH(GateBackwardBf16, dhidden_NG, row, dgate_N, gate_N, stride, scale, hidden_NG, w2_G, begin,
+                   end, G);
   });
   add_parts_in_order(dw2_G, scratch, G + 1, G, N, ex);
   add_parts_in_order(db2, scratch + G, G + 1, 1, N, ex);
 }
 
-template void two_layer_gate_bwd(float*, float*, float*, const float*, const float*, Index, float, const float*,
-                                 const float*, float*, Index, Index, const Exec&);
-template void two_layer_gate_bwd(bf16*, float*, float*, const float*, const float*, Index, float, const float*,
-                                 const float*, float*, Index, Index, const Exec&);
+template void two_layer_gate_bwd(float*, float*, float*, const float*, const float*, Index, float,
+                                 const float*, const float*, float*, Index, Index, const Exec&);
+template void two_layer_gate_bwd(bf16*, float*, float*, const float*, const float*, Index, float,
+                                 const float*, const float*, float*, Index, Index, const Exec&);
 
 }  // namespace ddl
 #endif  // HWY_ONCE

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <set>
 
-#include "model/config_json.h"
 #include "kernels/residual_pass.h"
 #include "kernels/short_conv.h"
+#include "model/config_json.h"
 #include "model/residual/registry.h"
 #include "model/residual/rules.h"
 

@@ -76,7 +76,8 @@ void check_weights(const ParamTable& table, const WeightFolder& weights) {
 
 void load_weights(Weights& weights, const WeightFolder& folder, const Exec& ex) {
   check_weights(weights.table(), folder);
-  for (const Param& p : weights.table().list()) folder.read(p.name, p.shape, weights.values().data() + p.offset);
+  for (const Param& p : weights.table().list())
+    folder.read(p.name, p.shape, weights.values().data() + p.offset);
   weights.update_copy(ex);
 }
 

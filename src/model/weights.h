@@ -20,8 +20,8 @@ ParamTable param_table(const ModelConfig& config);
 
 class Weights {
  public:
-  explicit Weights(const ModelConfig& config);                              // all zero
-  Weights(const ModelConfig& config, std::uint64_t seed, const Exec& ex);   // at their starting values
+  explicit Weights(const ModelConfig& config);                             // all zero
+  Weights(const ModelConfig& config, std::uint64_t seed, const Exec& ex);  // at their starting values
 
   const ModelConfig& config() const { return config_; }
   const ParamTable& table() const { return table_; }

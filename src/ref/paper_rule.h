@@ -69,7 +69,8 @@ class PaperRule : public Rule<Num> {
     compressor("readout");
     for (Index i = 0; i < layers_; ++i) {
       const std::string block = "transformer.h." + std::to_string(i) + ".";
-      if (c_.write != Write::additive && c_.write != Write::elsewhere) branches(block + "ddl_attn"), branches(block + "ddl_mlp");
+      if (c_.write != Write::additive && c_.write != Write::elsewhere)
+        branches(block + "ddl_attn"), branches(block + "ddl_mlp");
       if (c_.compressor_per_sublayer)
         compressor(block + "compress_attn"), compressor(block + "compress_mlp");
       else
@@ -85,7 +86,8 @@ class PaperRule : public Rule<Num> {
       case Expand::repeat:
         return repeat_channels(x_NC, B * T, D, C);
       case Expand::conv:
-        return embedding_conv(x_NC, find_parameter(w, "input_embed.conv.weight"), B, T, D, C, c_.embed_kernel);
+        return embedding_conv(x_NC, find_parameter(w, "input_embed.conv.weight"), B, T, D, C,
+                              c_.embed_kernel);
     }
     DDL_CHECK(false, "no such expand rule");
     return {};
@@ -103,16 +105,16 @@ class PaperRule : public Rule<Num> {
       case Read::channel:
         return channel_compress(state_NDC, find_parameter(w, name + ".weight"), B * T, D, C);
       case Read::token:
-        return token_compress(state_NDC, find_parameter(w, name + ".weight"), find_parameter(w, name + ".read"), B, T, D, C,
-                              c_.compress_kernel);
+        return token_compress(state_NDC, find_parameter(w, name + ".weight"),
+                              find_parameter(w, name + ".read"), B, T, D, C, c_.compress_kernel);
     }
     DDL_CHECK(false, "no such read rule");
     return {};
   }
 
   // Records direction, gate, target, readout and discrepancy in s.
-  Vec<Num> write(const Vec<Num>& state_NDC, SublayerTrace<Num>& s, const Place& place, const Parameters<Num>& w,
-                 Index N) const override {
+  Vec<Num> write(const Vec<Num>& state_NDC, SublayerTrace<Num>& s, const Place& place,
+                 const Parameters<Num>& w, Index N) const override {
     const std::string name = place.block + "ddl_" + place.kind;
     const Index C = width_, D = c_.channels;
     if (c_.write == Write::additive) return add(state_NDC, s.h_NC);
@@ -134,17 +136,21 @@ class PaperRule : public Rule<Num> {
   // `name` is the gate's: "transformer.h.0.ddl_attn.beta".
   Vec<Num> gate(const Vec<Num>& c_NC, const std::string& name, const Parameters<Num>& w, Index N) const {
     if (c_.gate == Gate::linear)
-      return gate_linear(c_NC, find_parameter(w, name + ".weight"), find_parameter(w, name + ".bias"), N, width_);
-    return gate_two_layer(c_NC, find_parameter(w, name + "_in.weight"), find_parameter(w, name + "_out.weight"),
-                          find_parameter(w, name + "_out.bias"), N, width_, c_.gate_hidden);
+      return gate_linear(c_NC, find_parameter(w, name + ".weight"), find_parameter(w, name + ".bias"), N,
+                         width_);
+    return gate_two_layer(c_NC, find_parameter(w, name + "_in.weight"),
+                          find_parameter(w, name + "_out.weight"), find_parameter(w, name + "_out.bias"), N,
+                          width_, c_.gate_hidden);
   }
 
-  Vec<Num> value(const SublayerTrace<Num>& s, const std::string& name, const Parameters<Num>& w, Index N) const {
+  Vec<Num> value(const SublayerTrace<Num>& s, const std::string& name, const Parameters<Num>& w,
+                 Index N) const {
     const Index C = width_, D = c_.channels;
     const std::string weight = name + ".v_proj.weight", bias = name + ".v_proj.bias";
     switch (c_.value) {
       case Value::sigmoid:
-        return value_sigmoid(s.x_in_NC, find_parameter(w, weight), find_parameter(w, bias), N, C, D, c_.value_scale);
+        return value_sigmoid(s.x_in_NC, find_parameter(w, weight), find_parameter(w, bias), N, C, D,
+                             c_.value_scale);
       case Value::biased:
         return value_biased(s.c_NC, find_parameter(w, weight), find_parameter(w, bias), N, C, D);
       case Value::linear:

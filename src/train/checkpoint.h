@@ -53,7 +53,9 @@ class CheckpointSaver {
   void wait();
   // The report of a save that has finished since the last call. Does not wait.
   std::optional<SaveReport> finished();
-  std::size_t copy_bytes() const { return snapshot_ ? snapshot_->bytes() : 0; }  // of what background saving takes
+  std::size_t copy_bytes() const {
+    return snapshot_ ? snapshot_->bytes() : 0;
+  }  // of what background saving takes
 
  private:
   void write(const CheckpointArrays& arrays, const std::string& trainer_json, Index step, Prune prune);

@@ -68,9 +68,9 @@ void check_same_tokens(const StoredModel& start, const Dataset& data) {
 // The weights fit one architecture. Free is what says how far to look, how to compute, or where weights
 // start.
 void check_same_model(const StoredModel& start, ModelConfig asked) {
-  static const std::set<std::string> kFree = {"model.context",       "model.engine",      "model.precision",
-                                              "model.recompute",     "model.store_state", "model.beta_init",
-                                              "model.embedding_std", "model.hidden_std_factor"};
+  static const std::set<std::string> kFree = {
+      "model.context",     "model.engine",    "model.precision",     "model.recompute",
+      "model.store_state", "model.beta_init", "model.embedding_std", "model.hidden_std_factor"};
   ModelConfig stored = start.config();
   stored.mlp = stored.mlp_width(), asked.mlp = asked.mlp_width();
   Options is, wanted;
@@ -79,7 +79,8 @@ void check_same_model(const StoredModel& start, ModelConfig asked) {
   std::string refused;
   for (const OptionChange& change : option_changes(is, wanted))
     if (!kFree.contains(change.key))
-      refused += fmt::format("\n  {}: {} in the model, {} asked for", change.key, change.before, change.after);
+      refused +=
+          fmt::format("\n  {}: {} in the model, {} asked for", change.key, change.before, change.after);
   if (!refused.empty())
     throw UserError("--from {}: a model cannot change its shape:{}\nLeave these out.", start.folder(),
                     refused);
@@ -237,8 +238,7 @@ void Run::message(const std::string& event, const std::string& text) {
 
 // The screen at the start, and the record of it.
 void Run::begin() {
-  const ModelPlan plan =
-      plan_model(config_.model, {config_.train.batch, config_.context()});
+  const ModelPlan plan = plan_model(config_.model, {config_.train.batch, config_.context()});
   const Index parameters = plan.table.parameter_count();
   const std::size_t memory = total_bytes(trainer_->model().memory()) + saver_->copy_bytes();
   const double flops = plan.forward.total() + plan.backward.total();

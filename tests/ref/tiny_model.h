@@ -18,7 +18,8 @@ inline constexpr Index kTinyBatch = 2, kTinyTime = 5;
 // "variant[/value[/option]]", for example "ddl-cc/biased" or "ddl-cc/sigmoid/two_layer".
 inline Config tiny_config(const std::string& name) {
   Config config;
-  config.layers = 2, config.heads = 2, config.head_size = 4, config.width = 6, config.mlp = 7, config.vocab = 11;
+  config.layers = 2, config.heads = 2, config.head_size = 4, config.width = 6, config.mlp = 7,
+  config.vocab = 11;
   config.channels = 3;
   config.compress_kernel = 2;
   config.embed_kernel = 3;

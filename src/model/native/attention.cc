@@ -48,9 +48,8 @@ void Attention<T>::plan(Arena& arena, const Room& room) {
   q_NC_ = arena.take<T>("scratch: rotated q k", N * C_);
   if (room.slots > 0) return;  // keys and the blocks of scores are the store's
   k_NC_ = arena.take<T>("scratch: rotated q k", N * C_);
-  blocks_scratch_ =
-      arena.take<std::byte>("scratch: attention blocks",
-                            static_cast<Index>(attention_scratch_bytes(positions_, K_, room.threads)));
+  blocks_scratch_ = arena.take<std::byte>(
+      "scratch: attention blocks", static_cast<Index>(attention_scratch_bytes(positions_, K_, room.threads)));
   if (!room.training) return;
   do_NC_ = arena.take<T>("scratch: gradients", N * C_);
   dqkv_ = {arena.take<T>("scratch: gradients", N * 3 * C_), C_};
@@ -74,8 +73,8 @@ void Attention<T>::rotate_whole(Index layer, const Tokens& tokens, const Exec& e
   const ProfileScope scope("rope + qk-norm", ex);
   const Params& at = params_[layer];
   const Saved& saved = saved_[layer];
-  rope_qknorm_fwd<T>(q_NC_, k_NC_, saved.rstd_N2H, saved.qkv_N3C, p(at.q_norm), p(at.k_norm), rope_TK_, nullptr,
-                     tokens.count, tokens.sequence_length, H_, K_, ex);
+  rope_qknorm_fwd<T>(q_NC_, k_NC_, saved.rstd_N2H, saved.qkv_N3C, p(at.q_norm), p(at.k_norm), rope_TK_,
+                     nullptr, tokens.count, tokens.sequence_length, H_, K_, ex);
 }
 
 template <class T>
@@ -135,8 +134,8 @@ void Attention<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, con
   {
     const ProfileScope scope("rope + qk-norm", ex);
     rope_qknorm_bwd<T>(dqkv_.data, g(at.q_norm), g(at.k_norm), norm_scratch_, dqkv_.q(), stride, dqkv_.k(),
-                       stride, saved.qkv_N3C, saved.rstd_N2H, p(at.q_norm), p(at.k_norm), rope_TK_, nullptr, N,
-                       T_, H_, K_, ex);
+                       stride, saved.qkv_N3C, saved.rstd_N2H, p(at.q_norm), p(at.k_norm), rope_TK_, nullptr,
+                       N, T_, H_, K_, ex);
   }
   const ProfileScope scope("gemm", ex);
   linear_bwd_input<T, float>(dcontext_NC, Write::kOverwrite, dqkv_.data, w(at.qkv), N, 3 * C_, C_, ex);

@@ -44,7 +44,7 @@ class Attention {
   T* o_NC(Index layer) const { return saved_[layer].o_NC; }
   void rotate(T* k_nC, Index layer, Index begin, Index n, const Exec& ex);
 
-  double flops_linear() const;          // per token and block, forward
+  double flops_linear() const;             // per token and block, forward
   double flops_attention(Index T_) const;  // the same over sequences of T_ tokens: the pairs j <= i
 
  private:

@@ -219,7 +219,8 @@ class NativeDecoder final : public Decoder, private KeyValueStore<T> {
 
 }  // namespace
 
-std::unique_ptr<Decoder> make_native_decoder(const Weights& weights, const DecoderShape& shape, const Exec& ex) {
+std::unique_ptr<Decoder> make_native_decoder(const Weights& weights, const DecoderShape& shape,
+                                             const Exec& ex) {
   if (weights.config().uses_bf16()) return std::make_unique<NativeDecoder<bf16>>(weights, shape, ex);
   return std::make_unique<NativeDecoder<float>>(weights, shape, ex);
 }

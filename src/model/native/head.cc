@@ -69,8 +69,8 @@ double Head<T>::loss(const T* context_NC, const std::int32_t* target_N, const To
     }
     if (grad_scale == 0) continue;
     const ProfileScope scope("gemm head", ex);
-    linear_bwd_input<T, float>(dcontext_NC + begin * C_, Write::kOverwrite, dlogits_RV_, numbers_.params_T + wte_,
-                               rows, V_, C_, ex);
+    linear_bwd_input<T, float>(dcontext_NC + begin * C_, Write::kOverwrite, dlogits_RV_,
+                               numbers_.params_T + wte_, rows, V_, C_, ex);
     linear_bwd_weight<T>(numbers_.grads + wte_, dlogits_RV_, chunk_RC, rows, V_, C_, ex);
   }
   double sum = 0;
@@ -79,7 +79,8 @@ double Head<T>::loss(const T* context_NC, const std::int32_t* target_N, const To
 }
 
 template <class T>
-void Head<T>::logits(float* logits_RV, const T* context_RC, Index rows, Multiply multiply, const Exec& ex) const {
+void Head<T>::logits(float* logits_RV, const T* context_RC, Index rows, Multiply multiply,
+                     const Exec& ex) const {
   const ProfileScope scope("gemm head", ex);
   multiply(logits_RV, context_RC, numbers_.params_T + wte_, rows, V_, C_, ex);
 }

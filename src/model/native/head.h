@@ -35,7 +35,8 @@ class Head {
               float* dcontext_NC, Index N, const Exec& ex);
 
   // For decoding and scoring: logits of single rows, not yet scaled by logit_scale().
-  using Multiply = void (*)(float* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex);
+  using Multiply = void (*)(float* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I,
+                            const Exec& ex);
   void logits(float* logits_RV, const T* context_RC, Index rows, Multiply multiply, const Exec& ex) const;
 
   double flops() const;  // per token, forward

@@ -54,8 +54,8 @@ void Mlp<T>::forward(Index layer, T* h_NC, const T* context_NC, const Pass<T>& p
 }
 
 template <class T>
-void Mlp<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, const T* context_NC, const Tokens& tokens,
-                      const Exec& ex) {
+void Mlp<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, const T* context_NC,
+                      const Tokens& tokens, const Exec& ex) {
   const Params& at = params_[layer];
   const Index N = tokens.count;
   if (config_.recomputes() != Recompute::kNone)

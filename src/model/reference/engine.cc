@@ -64,7 +64,8 @@ class ReferenceTrainable final : public TrainableModel {
 
   double loss(const BatchView& batch, const TokenScores& scores, const Exec&) override {
     const Index N = shape_.N(), V = config_.vocab;
-    const std::vector<double> z_NV = Oracle(weights_).logits(to_vector(batch.token_BT, N), shape_.B, shape_.T);
+    const std::vector<double> z_NV =
+        Oracle(weights_).logits(to_vector(batch.token_BT, N), shape_.B, shape_.T);
     const std::vector<double> lse_N = ref::logsumexp(z_NV, N, V);
     double sum = 0;
     Index targets = 0;
@@ -83,7 +84,8 @@ class ReferenceTrainable final : public TrainableModel {
 
   double loss_and_grad(const BatchView& batch, double grad_scale, const Exec&) override {
     const Index N = shape_.N();
-    require_targets(std::count_if(batch.target_BT, batch.target_BT + N, [](std::int32_t t) { return t >= 0; }));
+    require_targets(
+        std::count_if(batch.target_BT, batch.target_BT + N, [](std::int32_t t) { return t >= 0; }));
     const ref::LossAndGradient result = ref::loss_gradient_by_tape(
         oracle_shape(config_), *tape_rule_, oracle_parameters(weights_), to_vector(batch.token_BT, N),
         to_vector(batch.target_BT, N), shape_.B, shape_.T);
@@ -141,7 +143,9 @@ class ReferenceDecoder final : public Decoder {
     logits_.assign(appends.size(), {});
     append_visiting(
         appends,
-        [&](Index i, Index, std::span<const float> logits) { logits_[i].assign(logits.begin(), logits.end()); },
+        [&](Index i, Index, std::span<const float> logits) {
+          logits_[i].assign(logits.begin(), logits.end());
+        },
         ex);
   }
   std::span<const float> logits(Index append) const override { return logits_[append]; }

@@ -31,8 +31,8 @@ struct Wiring {
 
 // In the order of the paper's tables, controls last.
 const Wiring kWirings[] = {
-    {"baseline", "additive residual, the ordinary Transformer", Expand::kIdentity, Read::kIdentity, Wiring::kAdd,
-     PaperCost{1, 1, 1}},
+    {"baseline", "additive residual, the ordinary Transformer", Expand::kIdentity, Read::kIdentity,
+     Wiring::kAdd, PaperCost{1, 1, 1}},
     {"ddl-dv1", "delta rewrite of the ordinary stream (d_v = 1)", Expand::kIdentity, Read::kIdentity,
      Wiring::kDelta, PaperCost{0.88, 0.88, 1.00}},
     {"ddl-tc-noec", "expanded state, token compressor, embedding repeated over channels", Expand::kRepeat,
@@ -47,8 +47,8 @@ const Wiring kWirings[] = {
      Wiring::kWriteOnly, std::nullopt},
     {"wo-tc", "write-only control of ddl-tc: no erase term", Expand::kConv, Read::kToken, Wiring::kWriteOnly,
      std::nullopt},
-    {"wo-cc", "write-only control of ddl-cc: no erase term", Expand::kConv, Read::kChannel, Wiring::kWriteOnly,
-     std::nullopt},
+    {"wo-cc", "write-only control of ddl-cc: no erase term", Expand::kConv, Read::kChannel,
+     Wiring::kWriteOnly, std::nullopt},
 };
 
 const Wiring& wiring_of(const ModelConfig& config) {
@@ -59,7 +59,8 @@ const Wiring& wiring_of(const ModelConfig& config) {
 }  // namespace
 
 void describe_expanded_state(Options& o, Index& channels, std::string& compressor) {
-  o.add("model.channels", channels, "value channels per feature (d_v) of the expanded state").range(1, kMaxChannels);
+  o.add("model.channels", channels, "value channels per feature (d_v) of the expanded state")
+      .range(1, kMaxChannels);
   o.add("model.compressor", compressor, "one compressor per sublayer, or one per block (released code)")
       .choices({"sublayer", "block"});
 }
@@ -120,7 +121,9 @@ ref::PaperChoices DeltaOptions::oracle_choices(Expand expand, Read read, ref::Wr
   c.write = write;
   c.gate = gate == "linear" ? ref::Gate::linear : ref::Gate::two_layer;
   c.gate_hidden = gate_hidden;
-  c.value = value == "sigmoid" ? ref::Value::sigmoid : value == "biased" ? ref::Value::biased : ref::Value::linear;
+  c.value = value == "sigmoid"  ? ref::Value::sigmoid
+            : value == "biased" ? ref::Value::biased
+                                : ref::Value::linear;
   c.compressor_per_sublayer = compressor == "sublayer";
   c.k_eps = k_eps;
   return c;
@@ -146,10 +149,12 @@ FusedSpec spec_of(const ModelConfig& config) {
   FusedSpec spec = options.stream(wiring.expand, wiring.read);
   const Index D = spec.channels;
   spec.write = std::make_shared<DeltaCoefficients>(
-      erases ? DeltaCoefficients::Erase::kYes : DeltaCoefficients::Erase::kNo, static_cast<float>(options.k_eps));
+      erases ? DeltaCoefficients::Erase::kYes : DeltaCoefficients::Erase::kNo,
+      static_cast<float>(options.k_eps));
   spec.branches = {options.gate_branch("beta", config), options.value_branch(D, config)};
   spec.series = {{.name = "gate", .first = 0, .high = 2}, {.name = "target", .first = 1, .count = D}};
-  if (erases) spec.series.push_back({.name = "readout", .source = SeriesSpec::kSaved, .first = 1, .count = D});
+  if (erases)
+    spec.series.push_back({.name = "readout", .source = SeriesSpec::kSaved, .first = 1, .count = D});
   return spec;
 }
 
@@ -178,7 +183,8 @@ class DeltaOracle : public ref::PaperRule<Num> {
     const Wiring& wiring = wiring_of(config);
     if (wiring.update == Wiring::kAdd) return {};
     return config.rule<DeltaOptions>().oracle_choices(
-        wiring.expand, wiring.read, wiring.update == Wiring::kDelta ? ref::Write::delta : ref::Write::write_only);
+        wiring.expand, wiring.read,
+        wiring.update == Wiring::kDelta ? ref::Write::delta : ref::Write::write_only);
   }
 };
 

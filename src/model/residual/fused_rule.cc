@@ -196,8 +196,8 @@ void FusedRule<T>::start(T* context_NC, const float* x_NC, const Tokens& tokens,
     for_spans(tokens, ex, [&](Index i, const Exec& span_ex) {
       const float* before[kMaxTaps];
       const Index row = history.first_row(i);
-      embedding_conv_span(state_NDC_ + row * D_ * C_, x_NC + row * C_, history.before(i, before), p(expand_w_),
-                          tokens.spans[i].count, D_, C_, E, span_ex);
+      embedding_conv_span(state_NDC_ + row * D_ * C_, x_NC + row * C_, history.before(i, before),
+                          p(expand_w_), tokens.spans[i].count, D_, C_, E, span_ex);
     });
     history.remember(slots_);
   }
@@ -252,7 +252,8 @@ void FusedRule<T>::compress_tokens(Index s, const Tokens& tokens, const Exec& ex
                        tokens.sequence_length, D_, C_, E, ex);
     return;
   }
-  const History history({state_ring_ + s * ring, state_ring_floats(), E - 1, D_ * C_}, state_NDC_, tokens.spans);
+  const History history({state_ring_ + s * ring, state_ring_floats(), E - 1, D_ * C_}, state_NDC_,
+                        tokens.spans);
   for_spans(tokens, ex, [&](Index i, const Exec& span_ex) {
     const float* before[kMaxTaps];
     const Index row = history.first_row(i);
@@ -287,7 +288,8 @@ template <class T>
 void FusedRule<T>::copy_slot(Index to, Index from) {
   const auto copy = [&](float* rings, Index floats) {
     if (rings)
-      std::memcpy(rings + to * floats, rings + from * floats, static_cast<std::size_t>(floats) * sizeof(float));
+      std::memcpy(rings + to * floats, rings + from * floats,
+                  static_cast<std::size_t>(floats) * sizeof(float));
   };
   copy(embedding_ring_, embedding_ring_floats());
   copy(state_ring_, state_ring_floats());
@@ -310,7 +312,8 @@ void FusedRule<T>::hidden_branches_backward(Index s, float* dcontext_NC, const T
                             sublayers_[s].steer_NR + first, steering_, branch.scale, hidden_NG_, p(at.weight),
                             scratch_, N, G, ex);
       linear_bwd_weight(g(at.hidden), dhidden_NG_, context_NC, N, G, C_, ex);
-      linear_bwd_input(dcontext_NC, Write::kAccumulate, dhidden_NG_, numbers_.params_T + at.hidden, N, G, C_, ex);
+      linear_bwd_input(dcontext_NC, Write::kAccumulate, dhidden_NG_, numbers_.params_T + at.hidden, N, G, C_,
+                       ex);
     }
     first += branch.rows;
   }
@@ -350,8 +353,9 @@ void FusedRule<T>::read_backward(Index s, float* dcontext_NC, const T* context_N
 }
 
 template <class T>
-void FusedRule<T>::write_and_read_backward(Index s, T* dh_NC, float* dnext_context_NC, const T* next_context_NC,
-                                           const T* h_NC, const Tokens& tokens, const Exec& ex) {
+void FusedRule<T>::write_and_read_backward(Index s, T* dh_NC, float* dnext_context_NC,
+                                           const T* next_context_NC, const T* h_NC, const Tokens& tokens,
+                                           const Exec& ex) {
   const Saved& saved = sublayers_[s];
   const WriteBwd<T> write{.coefficients = spec_.write.get(),
                           .h_NC = h_NC,
@@ -424,7 +428,8 @@ std::vector<TokenSeries> FusedRule<T>::series(Index s) const {
   for (const SeriesSpec& spec : spec_.series) {
     const bool steering = spec.source == SeriesSpec::kSteering;
     const float* values = steering ? sublayers_[s].steer_NR : sublayers_[s].write_NQ;
-    all.push_back({spec.name, values + spec.first, spec.count, steering ? steering_ : saved_, spec.low, spec.high});
+    all.push_back(
+        {spec.name, values + spec.first, spec.count, steering ? steering_ : saved_, spec.low, spec.high});
   }
   return all;
 }

@@ -46,13 +46,13 @@ struct SeriesSpec {
 struct FusedSpec {
   Expand expand = Expand::kIdentity;
   Read read = Read::kIdentity;
-  Index channels = 1;                             // D
-  Index embed_taps = 1, state_taps = 1;           // of the two convolutions
-  bool compressor_per_block = false;              // one for both sublayers of a block
+  Index channels = 1;                              // D
+  Index embed_taps = 1, state_taps = 1;            // of the two convolutions
+  bool compressor_per_block = false;               // one for both sublayers of a block
   std::shared_ptr<const Coefficients> write = {};  // null: X_0 += h
-  std::string branch_prefix = "ddl";              // of the branches' parameters
-  std::vector<BranchSpec> branches = {};          // in the order of the steering numbers
-  bool store_state = false;                       // instead of walking it back
+  std::string branch_prefix = "ddl";               // of the branches' parameters
+  std::vector<BranchSpec> branches = {};           // in the order of the steering numbers
+  bool store_state = false;                        // instead of walking it back
   std::vector<SeriesSpec> series = {};
 };
 
@@ -65,7 +65,8 @@ class FusedRule final : public ResidualRule<T> {
   void plan(Arena& arena, const Room& room) override;
   void bind(const Numbers<T>& numbers) override;
   void start(T* context_NC, const float* x_NC, const Tokens& tokens, const Exec& ex) override;
-  void write_and_read(Index s, T* next_context_NC, const T* h_NC, const Tokens& tokens, const Exec& ex) override;
+  void write_and_read(Index s, T* next_context_NC, const T* h_NC, const Tokens& tokens,
+                      const Exec& ex) override;
   void copy_slot(Index to, Index from) override;
   void write_and_read_backward(Index s, T* dh_NC, float* dnext_context_NC, const T* next_context_NC,
                                const T* h_NC, const Tokens& tokens, const Exec& ex) override;
@@ -110,8 +111,8 @@ class FusedRule final : public ResidualRule<T> {
   Index saved_ = 0;       // Q: what the write saves per token
   Index max_hidden_ = 0;  // of the two-layer branches
 
-  std::vector<Stage> stages_;                    // S + 1
-  std::vector<std::vector<Branch>> branches_;    // by stage: those the pass computes
+  std::vector<Stage> stages_;                  // S + 1
+  std::vector<std::vector<Branch>> branches_;  // by stage: those the pass computes
   Index expand_w_ = 0;
   Numbers<T> numbers_;
 

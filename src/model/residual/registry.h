@@ -57,7 +57,8 @@ template <>
 std::unique_ptr<ResidualRule<bf16>> make_rule(const ModelConfig& config);
 
 template <class Num>
-std::unique_ptr<ref::Rule<Num>> make_oracle(const ModelConfig& config);  // throws UserError where there is none
+std::unique_ptr<ref::Rule<Num>> make_oracle(
+    const ModelConfig& config);  // throws UserError where there is none
 template <>
 std::unique_ptr<ref::Rule<double>> make_oracle(const ModelConfig& config);
 template <>

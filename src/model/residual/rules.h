@@ -27,7 +27,9 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
   bool store_state = false;
 
   DeltaOptions(Expand expand, Read read)
-      : expanded_(read != Read::kIdentity), reads_tokens_(read == Read::kToken), has_conv_(expand == Expand::kConv) {}
+      : expanded_(read != Read::kIdentity),
+        reads_tokens_(read == Read::kToken),
+        has_conv_(expand == Expand::kConv) {}
   void describe(Options& options) override;
 
   // The parts of a FusedSpec that these options decide.
