@@ -385,6 +385,8 @@ void check_streams(const StreamMixer* mixer, Index D, Index C) {
   DDL_CHECK(!mixer || mixer->dots(D) <= kMaxStreamDots, "{} dots", mixer->dots(D));
 }
 
+}  // namespace
+
 // Where each gradient lies inside a part's row, in StreamGradients' order.
 struct StreamPartLayout {
   Index w, own, stride;
@@ -393,8 +395,6 @@ struct StreamPartLayout {
         own(w + (mixer ? round_up(mixer->weights(D, C), 16) : 0)),
         stride(own + (mixer ? round_up(mixer->own_count(), 16) : 0)) {}
 };
-
-}  // namespace
 
 template <class T>
 void streams_fwd(float* state_NDC, const StreamsWriteFwd<T>* write, const StreamsReadFwd<T>* read, Index N,
