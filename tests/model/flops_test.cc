@@ -37,6 +37,10 @@ TEST(Flops, OfProductsFollowFromTheWeights) {
 // the readout is the delta rule's alone). The gate 2 C, the values 2 D C. EC: 4 taps over D C. Backward. Norm
 // 9 C. CC: x_in again, dX, dw = 6 D C. TC: each tap three times, the channels twice. A delta write: walk
 // back, k.g, two terms of dk, dX = 10 D C; write-only without two of them. Branches: twice forward.
+//
+// Mixed streams: a read 2 D C; a write 2 (D + 1) D C; a look 2 C per stream and row, and the squares 2 D C; hc has 6
+// rows, mhc 32. Backward: x_in again and dX 4 D C, the read's numbers 2 D C (not of the readout), a write's dX, dmix,
+// dh and dwrite twice forward, a look's dX and dw twice its dots and the squares' path 2 D C; the repetition D C.
 TEST(Flops, OfEveryRuleAreAsCountedByHand) {
   struct Row {
     const char* residual;
@@ -51,7 +55,10 @@ TEST(Flops, OfEveryRuleAreAsCountedByHand) {
         {"wo-cc", 256 + 3 * (64 + 32) + 2 * (80 + 80), 512 + 3 * (192 + 72) + 2 * (208 + 160)},
         {"ddl-tc-noec", 3 * (320 + 32) + 2 * (144 + 80), 32 + 3 * (896 + 72) + 2 * (336 + 160)},
         {"ddl-tc", 256 + 3 * (320 + 32) + 2 * (144 + 80), 512 + 3 * (896 + 72) + 2 * (336 + 160)},
-        {"wo-tc", 256 + 3 * (320 + 32) + 2 * (80 + 80), 512 + 3 * (896 + 72) + 2 * (208 + 160)}}) {
+        {"wo-tc", 256 + 3 * (320 + 32) + 2 * (80 + 80), 512 + 3 * (896 + 72) + 2 * (208 + 160)},
+        {"hc-static", 3 * (64 + 32) + 2 * 320, 32 + 3 * (128 + 72) + 2 * (64 + 640)},
+        {"hc", 3 * (64 + 32) + 2 * (320 + 384 + 64), 32 + 3 * (128 + 72) + 2 * (64 + 640 + 768 + 64)},
+        {"mhc", 3 * (64 + 32) + 2 * (320 + 2048 + 64), 32 + 3 * (128 + 72) + 2 * (64 + 640 + 4096 + 64)}}) {
     const ModelPlan plan = plan_model(counted(row.residual), {1, 3});
     EXPECT_EQ(plan.forward.residual, row.forward) << row.residual;
     EXPECT_EQ(plan.backward.residual, row.backward) << row.residual;
