@@ -189,6 +189,7 @@ std::vector<TokenSeries> StreamsRule<T>::series(Index s) const {
   return {
       {.name = "read weight", .values = numbers + at.read(), .per_token = D_, .stride = at.count()},
       {.name = "write weight", .values = numbers + at.write(), .per_token = D_, .stride = at.count()},
+      {.name = "mixing", .values = numbers + at.mix(), .per_token = D_ * D_, .stride = at.count()},
       {.name = "mixing diagonal", .values = numbers + at.diagonal(), .per_token = D_, .stride = at.count()}};
 }
 
