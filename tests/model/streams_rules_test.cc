@@ -21,12 +21,7 @@ std::vector<double> logits_of(const Weights& weights, const std::vector<std::int
 }
 
 // A model as it starts.
-Weights started(const ModelConfig& m) {
-  Weights weights(m);
-  weights.table().initialise(weights.values().data(), 5, Exec{});
-  weights.update_copy(Exec{});
-  return weights;
-}
+Weights started(const ModelConfig& m) { return Weights(m, 5, Exec{}); }
 
 // Tensors of the same name become `from`'s.
 void share(Weights& to, const Weights& from) {
