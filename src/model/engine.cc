@@ -22,7 +22,8 @@ std::vector<std::string> engine_names() {
 const Engine& find_engine(const std::string& name) {
   for (const Engine* engine : engines())
     if (engine->name() == name) return *engine;
-  throw UserError("no engine '{}'; there are {}", name, fmt::join(engine_names(), ", "));
+  throw UserError("no engine '{}'; there are {} (nearest: {})", name, fmt::join(engine_names(), ", "),
+                  nearest(name, engine_names()));
 }
 
 std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,

@@ -73,14 +73,23 @@ TEST_P(EveryRuleEngines, LearnTheSame) {
   EXPECT_NEAR(reference->loss(batch, {}, Exec{}), later, 1e-4 * later);
 }
 
+// The weights of a test, and a mutant of them: the last norm too large by a thousandth.
+Weights test_weights(const ModelConfig& config, float last_norm = 1) {
+  Weights weights = scrambled_weights(config);
+  for (float& w : weights.tensor("ln_f.weight")) w *= last_norm;
+  weights.update_copy(Exec{});
+  return weights;
+}
+constexpr float kMutant = 1.001f;
+
 std::int32_t most_likely_of(std::span<const float> logits) {
   return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 TEST_P(EveryRuleEngines, DecodeTheSame) {
   // The logits after every token of a prompt and of what the model itself says next.
-  const auto decode = [&](const char* engine, std::vector<std::int32_t>& said) {
-    const Weights weights = scrambled_weights(on_engine(engine, {.residual = GetParam()}));
+  const auto decode = [&](const char* engine, std::vector<std::int32_t>& said, float last_norm = 1) {
+    const Weights weights = test_weights(on_engine(engine, {.residual = GetParam()}), last_norm);
     const auto decoder = make_decoder(weights, {.slots = 3}, Exec{});
     const auto prompt = tokens(5, 1), other = tokens(3, 2);
     std::vector<double> logits;
@@ -109,14 +118,15 @@ TEST_P(EveryRuleEngines, DecodeTheSame) {
   const ModelConfig m = on_engine("native", {.residual = GetParam()});
   const Sequence s = oracle_sequence(m, oracle_parameters(scrambled_weights(m)), 16, 1);
   EXPECT_LT(rounding_ratio(native, reference, roundings(m, 16)), s.amplified);
+  EXPECT_GT(rounding_ratio(native, decode("reference", said, kMutant), roundings(m, 16)), s.amplified);
 }
 
 TEST_P(EveryRuleEngines, ScoreTreesTheSame) {
   // One stem, two branches, of one of them another, and a sequence of its own.
   const auto a = tokens(4, 1), b = tokens(3, 2), c = tokens(5, 3), d = tokens(2, 4), e = tokens(6, 5);
   const std::vector<TreeRun> runs{{0, 0, a, 3}, {1, 4, b, 0}, {1, 4, c, 5}, {2, 9, d, 1}, {0, 0, e, 2}};
-  const auto score = [&](const char* engine) {
-    const Weights weights = scrambled_weights(on_engine(engine, {.residual = GetParam()}));
+  const auto score = [&](const char* engine, float last_norm = 1) {
+    const Weights weights = test_weights(on_engine(engine, {.residual = GetParam()}), last_norm);
     const auto scorer = make_tree_scorer(weights, {.batch_tokens = 8, .depths = 4}, Exec{});
     std::vector<double> out;
     std::vector<std::pair<Index, Index>> visited;
@@ -134,7 +144,9 @@ TEST_P(EveryRuleEngines, ScoreTreesTheSame) {
   };
   const ModelConfig m = on_engine("native", {.residual = GetParam()});
   const Sequence s = oracle_sequence(m, oracle_parameters(scrambled_weights(m)), 16, 1);
-  EXPECT_LT(rounding_ratio(score("native"), score("reference"), roundings(m, 16)), s.amplified);
+  const auto native = score("native");
+  EXPECT_LT(rounding_ratio(native, score("reference"), roundings(m, 16)), s.amplified);
+  EXPECT_GT(rounding_ratio(native, score("reference", kMutant), roundings(m, 16)), s.amplified);
 }
 
 TEST(Engine, AnUnknownOneIsRefusedWithTheList) {

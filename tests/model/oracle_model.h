@@ -27,11 +27,6 @@ inline void set_if_known(ModelConfig& m, const std::string& key, const std::stri
   if (options.contains(key)) options.set(key + "=" + value);
 }
 
-// The paper's rules and their write-only controls.
-inline bool is_paper_variant(const std::string& rule) {
-  return find_rule(rule).paper.has_value() || rule == "wo-dv1" || rule == "wo-tc" || rule == "wo-cc";
-}
-
 inline bool has_option(const std::string& rule, const std::string& key) {
   ModelConfig m;
   m.use_residual(rule);

@@ -2,6 +2,8 @@
 // those of others.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "model/config_json.h"
 #include "model/residual/registry.h"
 #include "model/residual/rules.h"

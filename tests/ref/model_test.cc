@@ -307,8 +307,9 @@ Parameters<double> drawn_parameters(const Config& config) {
 TEST(StepZero, ValueBranches) {
   for (const char* variant : {"ddl-dv1", "ddl-cc", "ddl-tc", "wo-cc"})
     for (const Value value : {Value::sigmoid, Value::biased, Value::linear, Value::constant}) {
-      Config config{
-          .layers = 2, .heads = 2, .head_size = 16, .width = 64, .mlp = 64, .vocab = 64, .channels = 4};
+      Config config;
+      config.layers = 2, config.heads = 2, config.head_size = 16, config.width = 64, config.mlp = 64,
+      config.vocab = 64, config.channels = 4;
       config = with_variant(config, variant);
       config.value = value;
       const Parameters<double> parameters = drawn_parameters(config);

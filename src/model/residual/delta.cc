@@ -52,8 +52,10 @@ const Wiring kWirings[] = {
 };
 
 const Wiring& wiring_of(const ModelConfig& config) {
-  return *std::find_if(std::begin(kWirings), std::end(kWirings),
-                       [&](const Wiring& w) { return config.residual() == w.name; });
+  const Wiring* found = std::find_if(std::begin(kWirings), std::end(kWirings),
+                                     [&](const Wiring& w) { return config.residual() == w.name; });
+  DDL_CHECK(found != std::end(kWirings), "'{}' is not one of these rules", config.residual());
+  return *found;
 }
 
 }  // namespace
