@@ -157,16 +157,16 @@ HWY_INLINE void LookAtStreams(const StreamsLook& look, const float* state_NDC, I
       });
   }
   for (Index n = first; n < first + count; ++n) {
-    float* own = look.numbers_NK + n * numbers.count();
+    float* token = look.numbers_NK + n * numbers.count();
     mixer.forward({.D = D,
                    .C = C,
-                   .own = look.own,
+                   .extra = look.extra,
                    .dots = look.dots_NQ + n * at.dots,
                    .square_D = SquaresOf(look, n, D),
-                   .read_D = own + numbers.read(),
-                   .write_D = own + numbers.write(),
-                   .mix_DD = own + numbers.mix()});
-    for (Index i = 0; i < D; ++i) own[numbers.diagonal() + i] = own[numbers.mix() + i * (D + 1)];
+                   .read_D = token + numbers.read(),
+                   .write_D = token + numbers.write(),
+                   .mix_DD = token + numbers.mix()});
+    for (Index i = 0; i < D; ++i) token[numbers.diagonal() + i] = token[numbers.mix() + i * (D + 1)];
   }
 }
 
@@ -234,7 +234,7 @@ void StreamsForwardBf16(float* s, const StreamsWriteFwd<bf16>* w, const StreamsR
 
 // Where one part of the tokens collects its share of the parameters' gradients.
 struct StreamGradients {
-  float *norm_C, *w, *own;
+  float *norm_C, *w, *extra;
 };
 
 // From dcontext to dx_in, then dread_i = X_i . dx_in and dX_i (+)= read_i dx_in.
@@ -288,7 +288,7 @@ HWY_INLINE void LookBackward(float* dstate_NDC, const StreamsReadBwd<T>& r, cons
     const float* dnumbers = r.dnumbers_NK + n * numbers.count();
     mixer.backward({.D = D,
                     .C = C,
-                    .own = r.look.own,
+                    .extra = r.look.extra,
                     .dots = r.look.dots_NQ + n * at.dots,
                     .square_D = SquaresOf(r.look, n, D),
                     .dread_D = dread[t],
@@ -296,7 +296,7 @@ HWY_INLINE void LookBackward(float* dstate_NDC, const StreamsReadBwd<T>& r, cons
                     .dmix_DD = dnumbers + numbers.mix(),
                     .ddots = ddots + t * at.dots,
                     .dsquare_D = dsquare + t * D,
-                    .down = part.own});
+                    .dextra = part.extra});
   }
   if (at.rows == 0) return;
   const float* X = r.state_NDC + first * D * C;
@@ -389,11 +389,11 @@ void check_streams(const StreamMixer* mixer, Index D, Index C) {
 
 // Where each gradient lies inside a part's row, in StreamGradients' order.
 struct StreamPartLayout {
-  Index w, own, stride;
+  Index w, extra, stride;
   StreamPartLayout(const StreamMixer* mixer, Index D, Index C)
       : w(round_up(C, 16)),
-        own(w + (mixer ? round_up(mixer->weights(D, C), 16) : 0)),
-        stride(own + (mixer ? round_up(mixer->own_count(), 16) : 0)) {}
+        extra(w + (mixer ? round_up(mixer->weights(D, C), 16) : 0)),
+        stride(extra + (mixer ? round_up(mixer->extra_count(), 16) : 0)) {}
 };
 
 template <class T>
@@ -425,7 +425,7 @@ void streams_bwd(float* dstate_NDC, const StreamsReadBwd<T>* read, const Streams
     if (read) {
       float* row = scratch + p * layout.stride;
       std::memset(row, 0, static_cast<std::size_t>(layout.stride) * sizeof(float));
-      rows[0] = row, rows[1] = row + layout.w, rows[2] = row + layout.own;
+      rows[0] = row, rows[1] = row + layout.w, rows[2] = row + layout.extra;
     }
     if constexpr (std::is_same_v<T, float>)
       DDL_DISPATCH(StreamsBackwardF32, dstate_NDC, read, write, rows, begin, end, D, C);
@@ -436,7 +436,7 @@ void streams_bwd(float* dstate_NDC, const StreamsReadBwd<T>* read, const Streams
   add_parts_in_order(read->dnorm_C, scratch, layout.stride, C, N, ex);
   if (!mixer) return;
   add_parts_in_order(read->dw, scratch + layout.w, layout.stride, mixer->weights(D, C), N, ex);
-  add_parts_in_order(read->down, scratch + layout.own, layout.stride, mixer->own_count(), N, ex);
+  add_parts_in_order(read->dextra, scratch + layout.extra, layout.stride, mixer->extra_count(), N, ex);
 }
 
 template void streams_fwd(float*, const StreamsWriteFwd<float>*, const StreamsReadFwd<float>*, Index, Index,

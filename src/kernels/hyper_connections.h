@@ -40,13 +40,13 @@ class StreamMixer {
   // True: every stream meets the same rows w_RC and has dots of its own, dots_DR.
   // False: a row is as long as all streams, w_RDC, and its product with all of them is one number, dots_R.
   virtual bool shares_rows() const = 0;
-  virtual Index own_count() const = 0;  // parameters besides the rows
+  virtual Index extra_count() const = 0;  // parameters besides the rows
   Index dots(Index D) const { return shares_rows() ? D * rows() : rows(); }
   Index weights(Index D, Index C) const { return shares_rows() ? rows() * C : rows() * D * C; }
 
   struct Forward {
     Index D = 0, C = 0;
-    const float* own = nullptr;
+    const float* extra = nullptr;
     const float *dots = nullptr, *square_D = nullptr;
     float *read_D = nullptr, *write_D = nullptr, *mix_DD = nullptr;  // out
   };
@@ -54,11 +54,11 @@ class StreamMixer {
 
   struct Backward {
     Index D = 0, C = 0;
-    const float* own = nullptr;
+    const float* extra = nullptr;
     const float *dots = nullptr, *square_D = nullptr;
     const float *dread_D = nullptr, *dwrite_D = nullptr, *dmix_DD = nullptr;
     float *ddots = nullptr, *dsquare_D = nullptr;  // out, where there are rows
-    float* down = nullptr;                         // accumulated: the gradients of `own`
+    float* dextra = nullptr;                       // accumulated: the gradients of `extra`
   };
   virtual void backward(const Backward& token) const = 0;
 };
@@ -75,7 +75,7 @@ struct StreamsWriteFwd {
 struct StreamsLook {
   const StreamMixer* mixer = nullptr;  // null: the readout, read_i = 1
   const float* w = nullptr;            // its rows
-  const float* own = nullptr;
+  const float* extra = nullptr;
   float *dots_NQ = nullptr, *square_ND = nullptr;  // out; null without rows
   float* numbers_NK = nullptr;                     // out
 };
@@ -103,7 +103,7 @@ struct StreamsReadBwd {
   const float* dcontext_NC = nullptr;
   const float* dnumbers_NK = nullptr;      // from the backward pass of the write they steered
   Write dstate_mode = Write::kAccumulate;  // kOverwrite at the top, where no other path reaches the state
-  float *dw = nullptr, *down = nullptr;    // accumulated
+  float *dw = nullptr, *dextra = nullptr;  // accumulated
   float* dnorm_C = nullptr;                // accumulated
 };
 

@@ -19,13 +19,13 @@ enum class Fault { kNone, kTransposedMix, kNoSquares, kNoReadPath, kDotsTooLarge
 //   mix_ij  = own_{3 + i D + j} + d(i, 0) d(j, 2)
 constexpr Index R = 3;
 template <class Num>
-void mix_numbers(Num* read, Num* write, Num* mix, const Num* own, const Num* dots, const Num* square, Index D,
-                 bool shared) {
+void mix_numbers(Num* read, Num* write, Num* mix, const Num* extra, const Num* dots, const Num* square,
+                 Index D, bool shared) {
   const auto d = [&](Index i, Index r) { return dots[(shared ? i * R : 0) + r]; };
   for (Index i = 0; i < D; ++i) {
-    read[i] = own[0] + d(i, 0) + own[1] * square[i];
-    write[i] = own[2] * d(i, 1);
-    for (Index j = 0; j < D; ++j) mix[i * D + j] = own[3 + i * D + j] + d(i, 0) * d(j, 2);
+    read[i] = extra[0] + d(i, 0) + extra[1] * square[i];
+    write[i] = extra[2] * d(i, 1);
+    for (Index j = 0; j < D; ++j) mix[i * D + j] = extra[3 + i * D + j] + d(i, 0) * d(j, 2);
   }
 }
 
@@ -34,24 +34,24 @@ class TestMixer final : public StreamMixer {
   TestMixer(Index D, bool shared, Fault fault) : D_(D), shared_(shared), fault_(fault) {}
   Index rows() const override { return R; }
   bool shares_rows() const override { return shared_; }
-  Index own_count() const override { return 3 + D_ * D_; }
+  Index extra_count() const override { return 3 + D_ * D_; }
   void forward(const Forward& t) const override {
-    mix_numbers(t.read_D, t.write_D, t.mix_DD, t.own, t.dots, t.square_D, D_, shared_);
+    mix_numbers(t.read_D, t.write_D, t.mix_DD, t.extra, t.dots, t.square_D, D_, shared_);
   }
   void backward(const Backward& t) const override {
     const auto at = [&](Index i, Index r) { return (shared_ ? i * R : 0) + r; };
     std::fill_n(t.ddots, dots(D_), 0.0f);
     for (Index i = 0; i < D_; ++i) {
       const float dread = fault_ == Fault::kNoReadPath ? 0 : t.dread_D[i];
-      t.down[0] += dread;
-      t.down[1] += dread * t.square_D[i];
-      t.down[2] += t.dwrite_D[i] * t.dots[at(i, 1)];
+      t.dextra[0] += dread;
+      t.dextra[1] += dread * t.square_D[i];
+      t.dextra[2] += t.dwrite_D[i] * t.dots[at(i, 1)];
       t.ddots[at(i, 0)] += dread;
-      t.ddots[at(i, 1)] += t.own[2] * t.dwrite_D[i];
-      t.dsquare_D[i] = fault_ == Fault::kNoSquares ? 0 : t.own[1] * dread;
+      t.ddots[at(i, 1)] += t.extra[2] * t.dwrite_D[i];
+      t.dsquare_D[i] = fault_ == Fault::kNoSquares ? 0 : t.extra[1] * dread;
       for (Index j = 0; j < D_; ++j) {
         const float dmix = fault_ == Fault::kTransposedMix ? t.dmix_DD[j * D_ + i] : t.dmix_DD[i * D_ + j];
-        t.down[3 + i * D_ + j] += dmix;
+        t.dextra[3 + i * D_ + j] += dmix;
         t.ddots[at(i, 0)] += dmix * t.dots[at(j, 2)];
         t.ddots[at(j, 2)] += dmix * t.dots[at(i, 0)];
       }
@@ -72,10 +72,10 @@ struct Sizes {
   Index dots() const { return shared ? D * R : R; }
 };
 
-// The inputs of one pass: the state and the numbers of the write; rows, own parameters and norm of the read.
+// The inputs of one pass: the state and the numbers of the write; rows, extra parameters and norm of the read.
 template <class Num>
 struct Inputs {
-  std::vector<Num> X, h, numbers, w, own, norm;
+  std::vector<Num> X, h, numbers, w, extra, norm;
 };
 template <class Num>
 struct Outputs {
@@ -106,7 +106,7 @@ Outputs<Num> scalar_pass(const Inputs<Num>& in, const Sizes& z) {
         for (Index r = 0; r < R; ++r)
           dots[(z.shared ? i * R : 0) + r] += Y[i * C + c] * in.w[z.shared ? r * C + c : (r * D + i) * C + c];
       }
-    mix_numbers(next + at.read(), next + at.write(), next + at.mix(), in.own.data(), dots.data(),
+    mix_numbers(next + at.read(), next + at.write(), next + at.mix(), in.extra.data(), dots.data(),
                 square.data(), D, z.shared);
     for (Index i = 0; i < D; ++i) {
       next[at.diagonal() + i] = next[at.mix() + i * (D + 1)];
@@ -126,7 +126,7 @@ Inputs<double> inputs(const Sizes& z) {
                     normals(z.weights(), 4, per_row),
                     normals(3 + z.D * z.D, 5),
                     normals(z.C, 6)};
-  in.own[1] = to_float(static_cast<float>(0.3 / static_cast<double>(z.C)));
+  in.extra[1] = to_float(static_cast<float>(0.3 / static_cast<double>(z.C)));
   return in;
 }
 
@@ -149,7 +149,7 @@ struct Later {
 // All that a forward and a backward pass give.
 struct Result {
   std::vector<double> X, context, numbers;
-  std::vector<double> dX, dh, dnumbers, dw, down, dnorm;
+  std::vector<double> dX, dh, dnumbers, dw, dextra, dnorm;
   bool operator==(const Result&) const = default;
 };
 
@@ -158,14 +158,14 @@ Result fast_pass(const Inputs<double>& in, const Later& later, const Sizes& z, i
                  bool in_place = false) {
   const Exec ex{.threads = threads};
   const TestMixer mixer(z.D, z.shared, fault);
-  const Buffer<float> before(in.X), numbers(in.numbers), w(in.w), own(in.own), norm(in.norm);
+  const Buffer<float> before(in.X), numbers(in.numbers), w(in.w), extra(in.extra), norm(in.norm);
   const Buffer<T> h(in.h);
   Buffer<float> state(in_place ? in.X : std::vector<double>(in.X.size())), dots(z.N * z.dots()),
       square(z.N * z.D), next(std::ssize(in.numbers)), rstd(z.N);
   Buffer<T> context(z.N * z.C);
   const StreamsLook look{.mixer = &mixer,
                          .w = w.data(),
-                         .own = own.data(),
+                         .extra = extra.data(),
                          .dots_NQ = dots.data(),
                          .square_ND = square.data(),
                          .numbers_NK = next.data()};
@@ -174,8 +174,8 @@ Result fast_pass(const Inputs<double>& in, const Later& later, const Sizes& z, i
       .look = look, .norm_C = norm.data(), .context_NC = context.data(), .rstd_N = rstd.data()};
   streams_fwd<T>(state.data(), &write, &read, z.N, z.D, z.C, ex);
 
-  Buffer<float> dX(later.dX), dnumbers(later.dnumbers), dw(z.weights()), down(mixer.own_count()), dnorm(z.C),
-      scratch(streams_bwd_scratch(mixer, z.D, z.C));
+  Buffer<float> dX(later.dX), dnumbers(later.dnumbers), dw(z.weights()), dextra(mixer.extra_count()),
+      dnorm(z.C), scratch(streams_bwd_scratch(mixer, z.D, z.C));
   const Buffer<float> dcontext(later.dcontext);
   Buffer<T> dh(z.N * z.C);
   const StreamsReadBwd<T> read_back{.look = look,
@@ -185,7 +185,7 @@ Result fast_pass(const Inputs<double>& in, const Later& later, const Sizes& z, i
                                     .dcontext_NC = dcontext.data(),
                                     .dnumbers_NK = dnumbers.data(),
                                     .dw = dw.data(),
-                                    .down = down.data(),
+                                    .dextra = dextra.data(),
                                     .dnorm_C = dnorm.data()};
   const StreamsWriteBwd<T> write_back{.from_NDC = before.data(),
                                       .h_NC = h.data(),
@@ -194,19 +194,19 @@ Result fast_pass(const Inputs<double>& in, const Later& later, const Sizes& z, i
                                       .dnumbers_NK = dnumbers.data()};
   streams_bwd<T>(dX.data(), &read_back, &write_back, scratch.data(), z.N, z.D, z.C, ex);
   for (const Buffer<float>* b :
-       {&state, &dots, &square, &next, &rstd, &dX, &dnumbers, &dw, &down, &dnorm, &scratch})
+       {&state, &dots, &square, &next, &rstd, &dX, &dnumbers, &dw, &dextra, &dnorm, &scratch})
     EXPECT_TRUE(b->intact());
   EXPECT_TRUE(context.intact() && dh.intact());
-  return {state.values(),    context.values(), next.values(), dX.values(),   dh.values(),
-          dnumbers.values(), dw.values(),      down.values(), dnorm.values()};
+  return {state.values(),    context.values(), next.values(),   dX.values(),   dh.values(),
+          dnumbers.values(), dw.values(),      dextra.values(), dnorm.values()};
 }
 
 Result oracle_pass(const Inputs<double>& in, const Later& later, const Sizes& z) {
   const Outputs<double> out = scalar_pass(in, z);
   Result result;
   result.X = out.X, result.context = out.context, result.numbers = out.numbers;
-  Inputs<Complex> zin{complexify(in.X), complexify(in.h),   complexify(in.numbers),
-                      complexify(in.w), complexify(in.own), complexify(in.norm)};
+  Inputs<Complex> zin{complexify(in.X), complexify(in.h),     complexify(in.numbers),
+                      complexify(in.w), complexify(in.extra), complexify(in.norm)};
   // The gradient with respect to one of the inputs.
   const auto gradient = [&](const std::vector<double>& x, std::vector<Complex> Inputs<Complex>::*member) {
     const std::vector<Complex> kept = zin.*member;
@@ -223,7 +223,7 @@ Result oracle_pass(const Inputs<double>& in, const Later& later, const Sizes& z)
   result.dh = gradient(in.h, &Inputs<Complex>::h);
   result.dnumbers = gradient(in.numbers, &Inputs<Complex>::numbers);
   result.dw = gradient(in.w, &Inputs<Complex>::w);
-  result.down = gradient(in.own, &Inputs<Complex>::own);
+  result.dextra = gradient(in.extra, &Inputs<Complex>::extra);
   result.dnorm = gradient(in.norm, &Inputs<Complex>::norm);
   return result;
 }
@@ -237,7 +237,7 @@ double worst_ratio(const Result& actual, const Result& expected, const Sizes& z)
        rounding_ratio(actual.numbers, expected.numbers, r), rounding_ratio(actual.dX, expected.dX, r),
        rounding_ratio(actual.dh, expected.dh, r, storage),
        rounding_ratio(actual.dnumbers, expected.dnumbers, r), rounding_ratio(actual.dw, expected.dw, r),
-       rounding_ratio(actual.down, expected.down, r), rounding_ratio(actual.dnorm, expected.dnorm, r)});
+       rounding_ratio(actual.dextra, expected.dextra, r), rounding_ratio(actual.dnorm, expected.dnorm, r)});
 }
 
 template <class T>

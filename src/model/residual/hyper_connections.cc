@@ -30,8 +30,8 @@ struct HyperOptions final : OptionSetOf<HyperOptions> {
 
 Index streams_of(const ModelConfig& config) { return config.rule<HyperOptions>().channels; }
 
-// The mixer's own parameters, in this order: m0_D, A0_DD, b0_D, and with rows ea, eb.
-struct HyperOwn {
+// The mixer's parameters besides the rows, in this order: m0_D, A0_DD, b0_D, and with rows ea, eb.
+struct HyperExtra {
   Index D;
   Index read() const { return 0; }
   Index mix() const { return D; }
@@ -45,19 +45,19 @@ class StaticMixer final : public StreamMixer {
   explicit StaticMixer(Index D) : D_(D) {}
   Index rows() const override { return 0; }
   bool shares_rows() const override { return true; }
-  Index own_count() const override { return HyperOwn{D_}.mix_scale(); }
+  Index extra_count() const override { return HyperExtra{D_}.mix_scale(); }
 
   void forward(const Forward& token) const override {
-    const HyperOwn own{D_};
-    for (Index i = 0; i < D_; ++i) token.read_D[i] = token.own[own.read() + i];
-    for (Index i = 0; i < D_ * D_; ++i) token.mix_DD[i] = token.own[own.mix() + i];
-    for (Index i = 0; i < D_; ++i) token.write_D[i] = token.own[own.write() + i];
+    const HyperExtra at{D_};
+    for (Index i = 0; i < D_; ++i) token.read_D[i] = token.extra[at.read() + i];
+    for (Index i = 0; i < D_ * D_; ++i) token.mix_DD[i] = token.extra[at.mix() + i];
+    for (Index i = 0; i < D_; ++i) token.write_D[i] = token.extra[at.write() + i];
   }
   void backward(const Backward& token) const override {
-    const HyperOwn own{D_};
-    for (Index i = 0; i < D_; ++i) token.down[own.read() + i] += token.dread_D[i];
-    for (Index i = 0; i < D_ * D_; ++i) token.down[own.mix() + i] += token.dmix_DD[i];
-    for (Index i = 0; i < D_; ++i) token.down[own.write() + i] += token.dwrite_D[i];
+    const HyperExtra at{D_};
+    for (Index i = 0; i < D_; ++i) token.dextra[at.read() + i] += token.dread_D[i];
+    for (Index i = 0; i < D_ * D_; ++i) token.dextra[at.mix() + i] += token.dmix_DD[i];
+    for (Index i = 0; i < D_; ++i) token.dextra[at.write() + i] += token.dwrite_D[i];
   }
 
  private:
@@ -75,7 +75,7 @@ class DynamicMixer final : public StreamMixer {
   explicit DynamicMixer(Index D) : D_(D), base_(D) {}
   Index rows() const override { return D_ + 2; }
   bool shares_rows() const override { return true; }
-  Index own_count() const override { return HyperOwn{D_}.write_scale() + 1; }
+  Index extra_count() const override { return HyperExtra{D_}.write_scale() + 1; }
 
   void forward(const Forward& token) const override {
     base_.forward(token);
@@ -84,7 +84,7 @@ class DynamicMixer final : public StreamMixer {
       for (Index r = 0; r < rows(); ++r) {
         const Target at = target(i, r);
         float* value = at.kind == kRead ? token.read_D : at.kind == kMix ? token.mix_DD : token.write_D;
-        value[at.index] += token.own[at.scale] * std::tanh(rstd * token.dots[i * rows() + r]);
+        value[at.index] += token.extra[at.scale] * std::tanh(rstd * token.dots[i * rows() + r]);
       }
     }
   }
@@ -100,8 +100,8 @@ class DynamicMixer final : public StreamMixer {
                               : at.kind == kMix ? token.dmix_DD
                                                 : token.dwrite_D;
         const float z = rstd * token.dots[i * rows() + r], tau = std::tanh(z), g = dvalue[at.index];
-        const float dz = token.own[at.scale] * (1 - tau * tau) * g;
-        token.down[at.scale] += tau * g;
+        const float dz = token.extra[at.scale] * (1 - tau * tau) * g;
+        token.dextra[at.scale] += tau * g;
         token.ddots[i * rows() + r] = rstd * dz;
         dz_dot_z += dz * z;
       }
@@ -110,17 +110,17 @@ class DynamicMixer final : public StreamMixer {
   }
 
  private:
-  // What the dot of stream i with row r moves, and which of the own parameters scales it.
+  // What the dot of stream i with row r moves, and which of those parameters scales it.
   enum Kind { kRead, kMix, kWrite };
   struct Target {
     Kind kind;
     Index index, scale;
   };
   Target target(Index i, Index r) const {
-    const HyperOwn own{D_};
-    if (r == 0) return {kRead, i, own.mix_scale()};
-    if (r == D_ + 1) return {kWrite, i, own.write_scale()};
-    return {kMix, i * D_ + r - 1, own.mix_scale()};
+    const HyperExtra at{D_};
+    if (r == 0) return {kRead, i, at.mix_scale()};
+    if (r == D_ + 1) return {kWrite, i, at.write_scale()};
+    return {kMix, i * D_ + r - 1, at.mix_scale()};
   }
   static float rstd_of(float square, Index C) {
     return 1 / std::sqrt(square / static_cast<float>(C) + 1e-5f);
@@ -134,7 +134,7 @@ MixerParams add_hyper_params(ParamTable& table, const std::string& prefix, Index
                              bool dynamic) {
   MixerParams at;
   // Static parts do not decay: decay would pull the mix from the identity to zero, and the state with it.
-  at.own = table.add(prefix + "static_read", {D}, Init::one_element(s % D, 1, 0));
+  at.extra = table.add(prefix + "static_read", {D}, Init::one_element(s % D, 1, 0));
   table.add(prefix + "static_mix", {D, D}, Init::identity(), ParamTable::kJoined);
   table.add(prefix + "static_write", {D}, Init::constant(1), ParamTable::kJoined);
   if (!dynamic) return at;

@@ -44,7 +44,7 @@ const std::array<Permutation, kPermutations>& permutations() {
   return all;
 }
 
-// Rows and own biases share an order: read, write, permutations. The three scales follow the biases.
+// Rows and biases share an order: read, write, permutations. The three scales follow the biases.
 enum Group : Index { kReadGroup, kWriteGroup, kMixGroup };
 Group group_of(Index row) {
   return row < kStreams ? kReadGroup : row < 2 * kStreams ? kWriteGroup : kMixGroup;
@@ -62,7 +62,7 @@ class PermutationMixer final : public StreamMixer {
  public:
   Index rows() const override { return kRows; }
   bool shares_rows() const override { return false; }
-  Index own_count() const override { return kScales + 3; }
+  Index extra_count() const override { return kScales + 3; }
 
   void forward(const Forward& token) const override {
     const Values v = values(token);
@@ -95,9 +95,9 @@ class PermutationMixer final : public StreamMixer {
     float dz_dot_z = 0;
     for (Index r = 0; r < kRows; ++r) {
       const Index scale = kScales + group_of(r);
-      const float z = v.rstd * token.dots[r], dz = token.own[scale] * dy[r];
-      token.down[r] += dy[r];
-      token.down[scale] += z * dy[r];
+      const float z = v.rstd * token.dots[r], dz = token.extra[scale] * dy[r];
+      token.dextra[r] += dy[r];
+      token.dextra[scale] += z * dy[r];
       token.ddots[r] = v.rstd * dz;
       dz_dot_z += dz * z;
     }
@@ -116,7 +116,7 @@ class PermutationMixer final : public StreamMixer {
     const float square = token.square_D[0] + token.square_D[1] + token.square_D[2] + token.square_D[3];
     v.rstd = 1 / std::sqrt(square / static_cast<float>(kStreams * token.C) + 1e-5f);
     for (Index r = 0; r < kRows; ++r)
-      v.y[r] = token.own[kScales + group_of(r)] * (v.rstd * token.dots[r]) + token.own[r];
+      v.y[r] = token.extra[kScales + group_of(r)] * (v.rstd * token.dots[r]) + token.extra[r];
     for (Index r = 0; r < 2 * kStreams; ++r) v.y[r] = logistic(v.y[r]);
     float* w = v.y + 2 * kStreams;
     const float largest = *std::max_element(w, w + kPermutations);
@@ -130,7 +130,7 @@ class PermutationMixer final : public StreamMixer {
 MixerParams add_manifold_params(ParamTable& table, const std::string& prefix, Index s, Index C) {
   MixerParams at;
   const Init stream = Init::one_element(s % kStreams, 1, -1);
-  at.own = table.add(prefix + "read.bias", {kStreams}, stream);
+  at.extra = table.add(prefix + "read.bias", {kStreams}, stream);
   table.add(prefix + "write.bias", {kStreams}, stream, ParamTable::kJoined);
   table.add(prefix + "mix.bias", {kPermutations}, Init::one_element(0, 0, -8), ParamTable::kJoined);
   table.add(prefix + "scales", {3}, Init::constant(kManifoldScale), ParamTable::kJoined);

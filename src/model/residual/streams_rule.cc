@@ -81,7 +81,7 @@ StreamsLook StreamsRule<T>::look(Index s) const {
   const MixerParams& at = stages_[s].mixer;
   return {.mixer = spec_.mixer.get(),
           .w = norms_rows() ? rows_RC_ : p(at.rows),
-          .own = p(at.own),
+          .extra = p(at.extra),
           .dots_NQ = saved_[s].dots_NQ,
           .square_ND = saved_[s].square_ND,
           .numbers_NK = saved_[s].numbers_NK};
@@ -134,7 +134,7 @@ void StreamsRule<T>::read_backward(Index s, float* dcontext_NC, const StreamsWri
                                .dw = !mixes         ? nullptr
                                      : norms_rows() ? drows_RC_
                                                     : g(at.rows),
-                               .down = mixes ? g(at.own) : nullptr,
+                               .dextra = mixes ? g(at.extra) : nullptr,
                                .dnorm_C = g(stages_[s].norm)};
   streams_bwd<T>(dstate_NDC_, &part, write, scratch_, tokens.count, D_, C_, ex);
   if (mixes && norms_rows()) scale_rows_backward(s);

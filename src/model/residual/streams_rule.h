@@ -19,10 +19,10 @@
 
 namespace ddl {
 
-// Offsets of what a sublayer's mixer needs: its own parameters in one piece and its rows in another. Where rows
+// Offsets of what a sublayer's mixer needs: its extra parameters in one piece and its rows in another. Where rows
 // are shared, they may be multiplied by the weight of a norm, row_norm [C].
 struct MixerParams {
-  Index own = 0, rows = 0;
+  Index extra = 0, rows = 0;
   Index row_norm = -1;  // -1: none
 };
 
