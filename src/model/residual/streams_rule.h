@@ -28,11 +28,11 @@ struct MixerParams {
 
 struct StreamsSpec {
   Index streams = 4;  // D
-  std::shared_ptr<const StreamMixer> mixer;
+  std::shared_ptr<const StreamMixer> mixer = {};
   // Adds the parameters of sublayer s, whose names start with "transformer.h.0." and the like, then PREFIX_attn. or
   // PREFIX_mlp. Starting values may depend on s.
-  std::string prefix;
-  std::function<MixerParams(ParamTable&, const std::string& prefix, Index s)> add_params;
+  std::string prefix = "";
+  std::function<MixerParams(ParamTable&, const std::string& prefix, Index s)> add_params = {};
 };
 
 template <class T>
