@@ -63,5 +63,7 @@ std::vector<RuleEntry> additive_expanded_rules();  // ihc
 std::vector<RuleEntry> decay_rules();            // decay-x0
 std::vector<RuleEntry> highway_rules();          // highway
 std::vector<RuleEntry> depth_attention_rules();  // attnres, attnres-block
+std::vector<RuleEntry> hyper_connection_rules();     // hc, hc-static
+std::vector<RuleEntry> manifold_connection_rules();  // mhc
 
 }  // namespace ddl
