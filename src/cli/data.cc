@@ -92,9 +92,10 @@ void add_prepare(Command data) {
       c.add_option("--val-fraction", options->val_fraction, "share of the tokens held out").show_default();
   c.add_option("--val", options->val_inputs, "the validation split comes from this input instead")
       .excludes(fraction);
-  c.add_option("--seed", options->seed, "of the order of the documents").non_negative().show_default();
-  c.add_option("--shard-tokens", options->shard_tokens, "tokens of a shard").show_default();
-  c.add_option("--field", options->corpus.field, "of JSON Lines and Parquet").show_default();
+  c.add_option("--seed", options->seed, "decides the order of the documents").non_negative().show_default();
+  c.add_option("--shard-tokens", options->shard_tokens, "tokens per shard").show_default();
+  c.add_option("--field", options->corpus.field, "which field of JSON Lines and Parquet holds the text")
+      .show_default();
   c.add_option("--separator", options->corpus.separator,
                "splits text files into documents (\\n is a line break)");
   c.add_option("--format", options->corpus.format, "auto (by name), text, jsonl or parquet")
@@ -103,7 +104,7 @@ void add_prepare(Command data) {
   c.add_option("--skip-bad", options->corpus.skip_bad, "bad rows to leave out before it is an error")
       .non_negative()
       .show_default();
-  c.add_flag("--force", options->force, "replace a dataset that is there already");
+  c.add_flag("--force", options->force, "replace an existing dataset");
   c.add_flag("--json", *json, "one JSON record instead of text");
   c.on_run([=] { prepare(*options, *tokenizer, *json); });
 }

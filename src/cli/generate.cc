@@ -155,7 +155,7 @@ void add_generate_command(Command app) {
   generate.add_option("--seed", s.seed, "The same seed gives the same text").non_negative().show_default();
   generate.add_option("--stop", c->options.stop, "End before this string (may be repeated)").one_value_each();
   generate.add_option("--num", c->num, "How many texts").show_default();
-  generate.add_flag("--slide", c->options.slide, "Go on past the context with its last half");
+  generate.add_flag("--slide", c->options.slide, "Continue past the context with its last half");
   generate.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
   generate.add_option("--engine", c->load.engine, "native, or the slow reference").one_of(engine_names());

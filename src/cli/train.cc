@@ -17,7 +17,7 @@ void add_train_command(Command app) {
     bool json = false, list = false;
   };
   auto args = std::make_shared<Arguments>();
-  Command train = app.add_command("train", "Train a model on a dataset, or go on with a run");
+  Command train = app.add_command("train", "Train a model on a dataset, or continue a run");
   train.add_option("config", args->request.config_file,
                    "A TOML file (see configs/); without one, small defaults");
   train.add_option("--set", args->request.sets, "key=value, over the file; may be repeated").one_value_each();
@@ -25,7 +25,7 @@ void add_train_command(Command app) {
   train.add_option("--out", args->request.out, "The run's folder (default: runs/NAME of the config)");
   train.add_option("--from", args->request.from,
                    "Start from this model's weights: a run, a checkpoint, or a folder (see `ddl import`)");
-  train.add_flag("--resume", args->request.resume, "Go on from the run's newest checkpoint");
+  train.add_flag("--resume", args->request.resume, "Continue from the run's newest checkpoint");
   train.add_option("--preset", args->request.preset, "Sizes: tiny, mini, small or medium");
   train.add_option("--engine", args->engine, "What computes: native, or the slow reference")
       .one_of(engine_names());

@@ -18,9 +18,9 @@ constexpr double kMany = 1e12;
 
 void TrainConfig::describe(Options& o) {
   o.add("train.steps", steps, "updates of the whole run").range(1, kMany);
-  o.add("train.batch", batch, "sequences of a micro-batch").range(1, 1 << 20);
+  o.add("train.batch", batch, "sequences per micro-batch").range(1, 1 << 20);
   o.add("train.accumulate", accumulate, "micro-batches whose gradients make one update").range(1, 1 << 20);
-  o.add("train.context", context, "tokens of a sequence; 0 means model.context").range(0, 1 << 20);
+  o.add("train.context", context, "tokens per sequence; 0 means model.context").range(0, 1 << 20);
   o.add("train.seed", seed, "of starting values and data order").range(0, 9e18);
   o.add("train.lr", lr, "peak learning rate").range(0, 1e6);
   o.add("train.min_lr", min_lr, "where the cosine ends").range(0, 1e6);
@@ -37,7 +37,7 @@ void TrainConfig::describe(Options& o) {
   o.add("checkpoint.keep_last", keep_last, "newest checkpoints to keep").range(1, 1e9);
   o.add("checkpoint.keep_best", keep_best, "of lowest validation loss to keep; a new best is saved at once")
       .range(0, 1e9);
-  o.add("checkpoint.background", background, "write while training goes on, from a copy in memory");
+  o.add("checkpoint.background", background, "write while training continues, from a copy in memory");
   o.add("log.every", log_every, "steps between records in metrics.jsonl").range(1, kMany);
   o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);
   o.add("log.floor", floor, "measure the GEMM floor of a step at the start");

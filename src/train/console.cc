@@ -73,6 +73,7 @@ void Console::step(const Json& r) {
       {format_count(r.at("tokens_per_s").get<double>()) + " tok/s", 2}};
   if (r.contains("floor_share"))
     parts.push_back({fmt::format("{:.0f}% of floor", 100 * r["floor_share"].get<double>()), 5});
+  if (r.contains("floor_busy")) parts.push_back({"floor measured on a busy machine", 6});
   parts.push_back({format_seconds(step_seconds_ * static_cast<double>(total_steps_ - step)) + " left", 1});
   if (r.contains("skipped")) parts.push_back({"update skipped: the loss or its gradient is not finite", 0});
   if (style_ == Style::kPlain || r.contains("skipped")) return line(fit_line(parts, " | ", kNoLimit));

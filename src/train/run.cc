@@ -68,9 +68,9 @@ void check_same_tokens(const StoredModel& start, const Dataset& data) {
 // The weights fit one architecture. Free is what says how far to look, how to compute, or where weights
 // start.
 void check_same_model(const StoredModel& start, ModelConfig asked) {
-  static const std::set<std::string> kFree = {"model.context",       "model.engine",      "model.precision",
-                                              "model.recompute",     "model.store_state", "model.beta_init",
-                                              "model.embedding_std", "model.hidden_std_factor"};
+  static const std::set<std::string> kFree = {
+      "model.context",     "model.engine",    "model.precision",     "model.recompute",
+      "model.store_state", "model.beta_init", "model.embedding_std", "model.hidden_std_factor"};
   ModelConfig stored = start.config();
   stored.mlp = stored.mlp_width(), asked.mlp = asked.mlp_width();
   Options is, wanted;
@@ -79,7 +79,8 @@ void check_same_model(const StoredModel& start, ModelConfig asked) {
   std::string refused;
   for (const OptionChange& change : option_changes(is, wanted))
     if (!kFree.contains(change.key))
-      refused += fmt::format("\n  {}: {} in the model, {} asked for", change.key, change.before, change.after);
+      refused +=
+          fmt::format("\n  {}: {} in the model, {} asked for", change.key, change.before, change.after);
   if (!refused.empty())
     throw UserError("--from {}: a model cannot change its shape:{}\nLeave these out.", start.folder(),
                     refused);
@@ -114,6 +115,7 @@ class Run {
   bool save_due() const;
   bool steps_left() const { return trainer_->progress().step < config_.train.steps; }
   void stop_on_non_finite();
+  void say_next();
 
   const RunRequest& request_;
   const StopSignals& signals_;
@@ -158,7 +160,7 @@ void Run::open() {
   const std::string out = request_.out.empty() ? default_out(request_) : request_.out;
   if (request_.resume) {
     if (!request_.from.empty())
-      throw UserError("--from starts a new run, --resume goes on with an old one: give one of them");
+      throw UserError("--from starts a new run, --resume continues an old one: give one of them");
     folder_.emplace(out, RunFolder::Purpose::kResume);
     const std::string stored_toml = read_file(folder_->config());
     load_config(stored_toml);
@@ -237,8 +239,7 @@ void Run::message(const std::string& event, const std::string& text) {
 
 // The screen at the start, and the record of it.
 void Run::begin() {
-  const ModelPlan plan =
-      plan_model(config_.model, {config_.train.batch, config_.context()});
+  const ModelPlan plan = plan_model(config_.model, {config_.train.batch, config_.context()});
   const Index parameters = plan.table.parameter_count();
   const std::size_t memory = total_bytes(trainer_->model().memory()) + saver_->copy_bytes();
   const double flops = plan.forward.total() + plan.backward.total();
@@ -265,12 +266,12 @@ void Run::begin() {
 
   console_->note(config_screen(config_));
   console_->note(fmt::format(
-      "{}: {} parameters, {} memory, {:.1f} MFLOP a token, {} on {} thread{} ({})", config_.model.residual(),
-      format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6,
-      config_.model.precision_text(), ex_.threads, ex_.threads == 1 ? "" : "s",
-      floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s a step", current_isa(), floor) : current_isa()));
+      "{}: {} parameters, {} memory, {:.1f} MFLOP per token, {} on {} thread{} ({})",
+      config_.model.residual(), format_count(static_cast<double>(parameters)), format_bytes(memory),
+      flops / 1e6, config_.model.precision_text(), ex_.threads, ex_.threads == 1 ? "" : "s",
+      floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s per step", current_isa(), floor) : current_isa()));
   console_->note(
-      fmt::format("{}: {} tokens to train on, {} validation windows of {}; {} tokens a step, {:.2f} epochs",
+      fmt::format("{}: {} tokens to train on, {} validation windows of {}; {} tokens per step, {:.2f} epochs",
                   data_->folder(), format_count(static_cast<double>(data_->train().tokens())),
                   trainer_->validator().windows(), config_.context(), config_.tokens_per_step(),
                   trainer_->loader().epoch_of(config_.train.steps * config_.train.accumulate)));
@@ -348,7 +349,7 @@ void Run::stop_on_non_finite() {
     resume_step = progress.step;
   } else {
     if (before) {
-      where = fmt::format("--resume goes on from {}, the newest from before", before->folder);
+      where = fmt::format("--resume continues from {}, the newest from before", before->folder);
       resume_step = before->step;
     } else if (identity_.contains("started_from")) {
       where = "there is no checkpoint from before: begin a new run, --from the same model";
@@ -371,6 +372,13 @@ void Run::stop_on_non_finite() {
       progress.step, progress.skipped_in_a_row, config_.train.lr / 3, where);
 }
 
+// What to do with the model now.
+void Run::say_next() {
+  const std::string tokenizer = data_->tokenizer_path().empty() ? " --tokenizer TOKENIZER" : "";
+  console_->note(fmt::format("Next: ./ddl generate {0}{1} --prompt \"...\", or ./ddl info {0}",
+                             folder_->path(), tokenizer));
+}
+
 RunOutcome Run::train() {
   const TrainConfig& c = config_.train;
   const Progress& progress = trainer_->progress();
@@ -382,8 +390,9 @@ RunOutcome Run::train() {
   };
   const auto new_best = [&] { return progress.best && progress.best->step == progress.step; };
   if (!steps_left()) {
-    message("done", fmt::format("nothing to do: this run is at step {} of {}; --set train.steps=N goes on",
-                                progress.step, c.steps));
+    message("done",
+            fmt::format("nothing to do: this run is at step {} of {}; --set train.steps=N continues it",
+                        progress.step, c.steps));
     return {folder_->path(), progress.step, 0};
   }
   saved_at_ = now();
@@ -420,7 +429,7 @@ RunOutcome Run::train() {
   record["best_validation"] = progress.json()["best_validation"];
   if (signal) record["signal"] = signal;
   record["message"] =
-      signal ? fmt::format("stopped at step {} and saved; go on with: ddl train --out {} --resume",
+      signal ? fmt::format("stopped at step {} and saved; to continue: ./ddl train --out {} --resume",
                            progress.step, folder_->path())
              : fmt::format("done: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}", progress.step,
                            format_count(static_cast<double>(progress.tokens)), progress.flops,
@@ -430,6 +439,7 @@ RunOutcome Run::train() {
                                          : "",
                            folder_->path());
   emit(record);
+  if (signal == 0) say_next();
   return {folder_->path(), progress.step, signal};
 }
 

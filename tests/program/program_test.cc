@@ -118,6 +118,41 @@ TEST_F(Program, HelpOfTokenizersFitsTheScreen) {
   }
 }
 
+TEST_F(Program, HelpIsInPlainWords) {
+  for (const std::string command :
+       {"", "train", "generate", "eval", "info", "bench", "bench step", "bench decode", "data prepare"}) {
+    const std::string help = run("ddl " + command + " --help").out;
+    for (const char* dialect : {"beside", "o on ", "goes on", "interface", " a step", " a token"})
+      EXPECT_FALSE(contains(help, dialect)) << command << ": " << dialect << "\n" << help;
+  }
+}
+
+TEST_F(Program, ATextFileForADatasetIsToldWhatToDo) {
+  folder_.write("my.txt", "some text");
+  const Result result = run("ddl train --data my.txt --out run");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(contains(result.err, "./ddl data prepare my.txt --tokenizer tokenizer --out data/my") ||
+              contains(result.err, "/my.txt --tokenizer tokenizer --out data/my"))
+      << result.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
+TEST_F(Program, BenchStepTakesSeveralRules) {
+  const auto all = records(
+      "ddl bench step --preset tiny --batch 1 --context 16 --steps 1 --residual baseline,ddl-cc --json");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["residual"], "baseline");
+  EXPECT_EQ(all[1]["residual"], "ddl-cc");
+  EXPECT_TRUE(contains(run("ddl bench step --residual baseline,ddl-xx").err, "no residual rule 'ddl-xx'"));
+}
+
+TEST_F(Program, TheEndOfTrainingNamesTheNextStep) {
+  write_bare_shards();
+  train("bare");
+  const std::string shown = contents_of(folder_ / "out");
+  EXPECT_TRUE(contains(shown, "Next: ./ddl generate run --tokenizer TOKENIZER --prompt")) << shown;
+}
+
 TEST_F(Program, EvaluatesAModelOfBareShards) {
   write_bare_shards();
   train("bare");
