@@ -26,6 +26,8 @@ void TrainConfig::describe(Options& o) {
   o.add("train.min_lr", min_lr, "where the cosine ends").range(0, 1e6);
   o.add("train.warmup", warmup, "steps over which the rate rises from 0").range(0, kMany);
   o.add("train.schedule", schedule, "after the warm-up").choices({"cosine", "constant"});
+  o.add("train.patience", patience, "end after so many validations without a new best; 0 means never")
+      .range(0, 1e9);
   optimizer.describe(o);
   o.add("data.folder", data_folder, "the dataset");
   o.add("data.order", data_order, "each window once per epoch, or random positions")
@@ -42,6 +44,8 @@ void TrainConfig::describe(Options& o) {
   o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);
   o.add("log.floor", floor, "measure the GEMM floor of a step at the start");
   o.add("log.gates_every", gates_every, "steps between gate statistics; 0 means off").range(0, kMany);
+  o.add("log.sample_every", sample_every, "steps between samples of text; 0 means off").range(0, kMany);
+  o.add("log.sample_prompt", sample_prompt, "what a sample continues; empty: the beginning of a document");
 }
 
 Options RunConfig::options() {
@@ -98,6 +102,9 @@ void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
                     config.model.context);
   if (config.train.min_lr > config.train.lr)
     throw UserError("train.min_lr {} is above train.lr {}", config.train.min_lr, config.train.lr);
+  if (config.train.patience > 0 && config.train.eval_every == 0)
+    throw UserError(
+        "train.patience counts validations, but eval.every is 0; set eval.every, for example 100");
   config.model.check();
 }
 

@@ -26,6 +26,7 @@ struct TrainConfig {
   double min_lr = 0;  // where the cosine ends
   Index warmup = 100;
   std::string schedule = "cosine";
+  Index patience = 0;  // validations without a new best before the run ends; 0: off
   OptimizerConfig optimizer;
 
   std::string data_folder;
@@ -43,6 +44,8 @@ struct TrainConfig {
   double screen_seconds = 10;
   Index gates_every = 100;  // 0: off
   bool floor = true;
+  Index sample_every = 0;  // 0: off
+  std::string sample_prompt;
 
   void describe(Options& options);  // keys "train.*", "data.*", "eval.*", "checkpoint.*", "log.*"
 };

@@ -52,7 +52,8 @@ Json Progress::json() const {
               {"elapsed_s", elapsed_s},
               {"skipped", skipped},
               {"last_validation", validated_json(last)},
-              {"best_validation", validated_json(best)}};
+              {"best_validation", validated_json(best)},
+              {"validations_since_best", validations_since_best}};
 }
 
 Progress Progress::parse(const Json& json) {
@@ -64,6 +65,7 @@ Progress Progress::parse(const Json& json) {
   p.skipped = json.at("skipped").get<Index>();
   p.last = parse_validated(json.at("last_validation"));
   p.best = parse_validated(json.at("best_validation"));
+  p.validations_since_best = json.value("validations_since_best", Index{0});  // not in older checkpoints
   return p;
 }
 
@@ -170,6 +172,7 @@ Json Trainer::validate() {
   // A NaN is never the best, nor does it keep a later one from being it.
   const bool better = std::isfinite(result.loss) && (!progress_.best || result.loss < progress_.best->loss);
   if (better) progress_.best = progress_.last;
+  progress_.validations_since_best = better ? 0 : progress_.validations_since_best + 1;
   const double seconds = now() - start;
   validation_seconds_ += seconds;
   progress_.elapsed_s += seconds;

@@ -29,6 +29,7 @@ struct Progress {
     double loss = 0;
   };
   std::optional<Validated> last, best;
+  Index validations_since_best = 0;
 
   Json json() const;
   static Progress parse(const Json& json);  // throws Json::exception
