@@ -218,7 +218,7 @@ std::map<std::string, Index> parameters_by_part(const ParamTable& table) {
     if (name.find(".mlp.") != std::string::npos) return "MLP";
     if (name.find("wte") != std::string::npos) return "embedding (tied head)";
     if (name.find("ln_") != std::string::npos) return "norms";
-    return "residual interface";
+    return "residual rule";
   };
   std::map<std::string, Index> parts;
   for (const Param& p : table.list()) parts[part_of(p.name)] += p.count;
@@ -258,11 +258,12 @@ std::string model_screen(const Json& d) {
   line("parameters", fmt::format("{}, {} in f32: {}", to_line(d["parameters"]),
                                  format_bytes(4 * d["parameters"].get<std::size_t>()), parts));
   line("cost",
-       fmt::format("{:.2f} MFLOP a token forward, {:.2f} backward; decoding keeps {} a token, {} a sequence",
-                   d["flops_per_token"]["forward"].get<double>() / 1e6,
-                   d["flops_per_token"]["backward"].get<double>() / 1e6,
-                   format_bytes(d["decode_cache_bytes_per_token"].get<std::size_t>()),
-                   format_bytes(d["decode_cache_bytes_per_sequence"].get<std::size_t>())));
+       fmt::format(
+           "{:.2f} MFLOP per token forward, {:.2f} backward; decoding keeps {} per token, {} per sequence",
+           d["flops_per_token"]["forward"].get<double>() / 1e6,
+           d["flops_per_token"]["backward"].get<double>() / 1e6,
+           format_bytes(d["decode_cache_bytes_per_token"].get<std::size_t>()),
+           format_bytes(d["decode_cache_bytes_per_sequence"].get<std::size_t>())));
   if (!weights.empty())
     line("tokenizer", d["tokenizer"].is_null() ? "none in the folder" : d["tokenizer"].get<std::string>());
   if (const Json t = part(d, "training"); t.is_object()) {

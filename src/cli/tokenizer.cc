@@ -182,7 +182,7 @@ void info_command(const InfoArgs& args) {
   }
   fmt::print(
       "{}\n  vocabulary     {} ids{}\n  end of text    {} {}\n  longest token  {} bytes\n  in shards      {} "
-      "bytes a token\n",
+      "bytes per token\n",
       tokenizer->name(), tokenizer->vocab_size(),
       unused > 0 ? fmt::format(", {} of them unused", unused) : "", end_id,
       record["end_of_text_text"].get<std::string>(), tokens.front().size(),
@@ -206,7 +206,8 @@ void add_tokenizer_command(Command app) {
   command.add_option("--vocab", train->vocab, "Vocabulary size: 256 bytes, merged tokens, end of text")
       .show_default();
   command.add_option("--out", train->out, "Folder for tokenizer.json").required();
-  command.add_option("--field", train->corpus.field, "Of JSON Lines and Parquet").show_default();
+  command.add_option("--field", train->corpus.field, "The field of JSON Lines and Parquet with the text")
+      .show_default();
   command.add_option("--format", train->corpus.format, "auto (by name), text, jsonl or parquet")
       .one_of({"auto", "text", "jsonl", "parquet"})
       .show_default();

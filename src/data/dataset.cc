@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "data/partial_folder.h"
+#include "io/byte_stream.h"
 #include "io/file.h"
 #include "io/sha256.h"
 
@@ -60,8 +61,17 @@ void TokenStream::read_answers(Index begin, Index count, std::uint8_t* out) cons
 }
 
 Dataset Dataset::open(const std::string& folder, const Exec& ex) {
+  if (fs::is_regular_file(folder)) {
+    const std::string name = fs::path(without_compression_suffix(folder)).stem().string();
+    throw UserError(
+        "{0}: a file, expected the folder of a dataset. Make one of it:\n"
+        "  ./ddl tokenizer train {0} --vocab 4096 --out tokenizer\n"
+        "  ./ddl data prepare {0} --tokenizer tokenizer --out data/{1}\n"
+        "then give --data data/{1}",
+        folder, name);
+  }
   if (!fs::is_directory(folder))
-    throw UserError("{}: no such folder; make a dataset with `ddl data prepare INPUT... --out {}`", folder,
+    throw UserError("{}: no such folder; make a dataset with `./ddl data prepare INPUT... --out {}`", folder,
                     folder);
   Dataset dataset;
   dataset.folder_ = folder;

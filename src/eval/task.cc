@@ -111,7 +111,7 @@ Task task_of(const Json& toml) {
     task.forms.emplace_back(form);
   } else {
     for (const std::string& key : kFormKeys)
-      if (toml.contains(key)) throw UserError("{} stands beside [[form]], expected inside", key);
+      if (toml.contains(key)) throw UserError("{} stands outside [[form]], expected inside", key);
     if (!toml["form"].is_array() || toml["form"].empty()) throw UserError("form: expected [[form]] tables");
     for (const Json& form : toml["form"]) task.forms.emplace_back(form);
   }

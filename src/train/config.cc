@@ -18,9 +18,9 @@ constexpr double kMany = 1e12;
 
 void TrainConfig::describe(Options& o) {
   o.add("train.steps", steps, "updates of the whole run").range(1, kMany);
-  o.add("train.batch", batch, "sequences of a micro-batch").range(1, 1 << 20);
+  o.add("train.batch", batch, "sequences per micro-batch").range(1, 1 << 20);
   o.add("train.accumulate", accumulate, "micro-batches whose gradients make one update").range(1, 1 << 20);
-  o.add("train.context", context, "tokens of a sequence; 0 means model.context").range(0, 1 << 20);
+  o.add("train.context", context, "tokens per sequence; 0 means model.context").range(0, 1 << 20);
   o.add("train.seed", seed, "of starting values and data order").range(0, 9e18);
   o.add("train.lr", lr, "peak learning rate").range(0, 1e6);
   o.add("train.min_lr", min_lr, "where the cosine ends").range(0, 1e6);
@@ -28,6 +28,8 @@ void TrainConfig::describe(Options& o) {
   o.add("train.warmup_start", warmup_start, "the first update has 1/warmup of the peak rate, or zero")
       .choices({"first", "zero"});
   o.add("train.schedule", schedule, "after the warm-up").choices({"cosine", "constant"});
+  o.add("train.patience", patience, "end after so many validations without a new best; 0 means never")
+      .range(0, 1e9);
   optimizer.describe(o);
   o.add("data.folder", data_folder, "the dataset");
   o.add("data.order", data_order, "windows shuffled each epoch, at random positions, or as they come")
@@ -39,11 +41,13 @@ void TrainConfig::describe(Options& o) {
   o.add("checkpoint.keep_last", keep_last, "newest checkpoints to keep").range(1, 1e9);
   o.add("checkpoint.keep_best", keep_best, "of lowest validation loss to keep; a new best is saved at once")
       .range(0, 1e9);
-  o.add("checkpoint.background", background, "write while training goes on, from a copy in memory");
+  o.add("checkpoint.background", background, "write while training continues, from a copy in memory");
   o.add("log.every", log_every, "steps between records in metrics.jsonl").range(1, kMany);
   o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);
   o.add("log.floor", floor, "measure the GEMM floor of a step at the start");
   o.add("log.gates_every", gates_every, "steps between gate statistics; 0 means off").range(0, kMany);
+  o.add("log.sample_every", sample_every, "steps between samples of text; 0 means off").range(0, kMany);
+  o.add("log.sample_prompt", sample_prompt, "what a sample continues; empty: the beginning of a document");
 }
 
 Options RunConfig::options() {
@@ -100,6 +104,9 @@ void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
                     config.model.context);
   if (config.train.min_lr > config.train.lr)
     throw UserError("train.min_lr {} is above train.lr {}", config.train.min_lr, config.train.lr);
+  if (config.train.patience > 0 && config.train.eval_every == 0)
+    throw UserError(
+        "train.patience counts validations, but eval.every is 0; set eval.every, for example 100");
   config.model.check();
 }
 

@@ -27,6 +27,7 @@ struct TrainConfig {
   Index warmup = 100;
   std::string warmup_start = "first";
   std::string schedule = "cosine";
+  Index patience = 0;  // validations without a new best before the run ends; 0: off
   OptimizerConfig optimizer;
 
   std::string data_folder;
@@ -44,6 +45,8 @@ struct TrainConfig {
   double screen_seconds = 10;
   Index gates_every = 100;  // 0: off
   bool floor = true;
+  Index sample_every = 0;  // 0: off
+  std::string sample_prompt;
 
   void describe(Options& options);  // keys "train.*", "data.*", "eval.*", "checkpoint.*", "log.*"
 };

@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/terminal.h"
 #include "data/progress_line.h"
 
 namespace ddl {
@@ -34,6 +36,13 @@ std::string format_count(double count) {
   if (count >= 99.95e3) return fmt::format("{:.0f} k", count / 1e3);
   if (count >= 1e3) return fmt::format("{:.1f} k", count / 1e3);
   return fmt::format("{:.0f}", count);
+}
+
+std::string format_duration(double seconds) {
+  if (seconds < 90) return fmt::format("{:.0f} s", std::max(1.0, seconds));
+  if (seconds < 90 * 60) return fmt::format("{:.0f} min", seconds / 60);
+  if (seconds < 36 * 3600) return fmt::format("{:.1f} hours", seconds / 3600);
+  return fmt::format("{:.0f} days", seconds / 86400);
 }
 
 Console::Style Console::style_for(bool json) {
@@ -73,9 +82,13 @@ void Console::step(const Json& r) {
       {format_count(r.at("tokens_per_s").get<double>()) + " tok/s", 2}};
   if (r.contains("floor_share"))
     parts.push_back({fmt::format("{:.0f}% of floor", 100 * r["floor_share"].get<double>()), 5});
+  if (r.contains("floor_busy")) parts.push_back({"floor measured on a busy machine", 6});
   parts.push_back({format_seconds(step_seconds_ * static_cast<double>(total_steps_ - step)) + " left", 1});
   if (r.contains("skipped")) parts.push_back({"update skipped: the loss or its gradient is not finite", 0});
-  if (style_ == Style::kPlain || r.contains("skipped")) return line(fit_line(parts, " | ", kNoLimit));
+  if (style_ == Style::kPlain || r.contains("skipped")) {
+    const std::string text = fit_line(parts, " | ", kNoLimit);
+    return line(r.contains("skipped") ? painted(text, Colour::kBad, stdout) : text);
+  }
   std::fputs(("\r\033[K" + fit_line(parts, " | ", line_columns(stdout))).c_str(), stdout);
   std::fflush(stdout);
   live_line_ = true;
@@ -99,13 +112,17 @@ void Console::show(const Json& r) {
       text += fmt::format(", answer tokens {:.1f}%", 100 * r["answer_accuracy"].get<double>());
     if (r.contains("exact_answers"))
       text += fmt::format(", whole answers {:.1f}%", 100 * r["exact_answers"].get<double>());
-    line(text + (r.at("best").get<bool>() ? " (best)" : "") +
+    line(text + (r.at("best").get<bool>() ? painted(" (best)", Colour::kGood, stdout) : "") +
          fmt::format(" [{:.1f} s]", r.at("seconds").get<double>()));
   } else if (event == "checkpoint") {
     line(fmt::format("  saved {} [copy {:.0f} ms, written in {:.1f} s]", r.at("folder").get<std::string>(),
                      1000 * r.at("copy_s").get<double>(), r.at("write_s").get<double>()));
+  } else if (event == "sample") {
+    line(fmt::format("  sample at step {}: {}{}", r.at("step").get<long>(), r.at("prompt").get<std::string>(),
+                     r.at("text").get<std::string>()));
   } else if (r.contains("message")) {
-    line(r["message"].get<std::string>());
+    const std::string text = r["message"].get<std::string>();
+    line(event == "done" ? painted(text, Colour::kStrong, stdout) : text);
   }
 }
 

@@ -32,6 +32,7 @@ class Console {
   bool live_line_ = false;  // the cursor stands behind one
 };
 
-std::string format_count(double count);  // "4.2 M", "13 k"
+std::string format_duration(double seconds);  // "40 s", "14 min", "3.2 hours", "12 days"
+std::string format_count(double count);       // "4.2 M", "13 k"
 
 }  // namespace ddl

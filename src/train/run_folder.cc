@@ -46,7 +46,7 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
       throw UserError("{}: another process is training here; wait for it, stop it, or use another --out",
                       path_);
     if (!resume && fs::exists(config()))
-      throw UserError("{}: a run is here already; --resume goes on with it, another --out starts a new one",
+      throw UserError("{}: a run is here already; --resume continues it, another --out starts a new one",
                       path_);
   } catch (...) {
     ::close(lock_);

@@ -52,7 +52,8 @@ Json Progress::json() const {
               {"elapsed_s", elapsed_s},
               {"skipped", skipped},
               {"last_validation", validated_json(last)},
-              {"best_validation", validated_json(best)}};
+              {"best_validation", validated_json(best)},
+              {"validations_since_best", validations_since_best}};
 }
 
 Progress Progress::parse(const Json& json) {
@@ -64,6 +65,7 @@ Progress Progress::parse(const Json& json) {
   p.skipped = json.at("skipped").get<Index>();
   p.last = parse_validated(json.at("last_validation"));
   p.best = parse_validated(json.at("best_validation"));
+  p.validations_since_best = json.value("validations_since_best", Index{0});  // not in older checkpoints
   return p;
 }
 
@@ -92,6 +94,21 @@ double Trainer::measure_floor() {
     best = round < 2 ? seconds : std::min(best, seconds);
   }
   return floor_seconds_ = best * static_cast<double>(config_.train.accumulate);
+}
+
+// No step is faster than its matrix products alone. One that seems to be shows that the floor was measured while
+// something else had the machine: it is measured again, and left out where it still is no floor.
+void Trainer::add_floor_share(double step_seconds, Json& record) {
+  constexpr double kNoise = 1.05;
+  if (floor_seconds_ <= 0) return;
+  if (floor_seconds_ > kNoise * step_seconds && floor_attempts_ > 0) {
+    --floor_attempts_;
+    measure_floor();
+  }
+  if (floor_seconds_ > kNoise * step_seconds)
+    record["floor_busy"] = true;
+  else
+    record["floor_share"] = std::min(1.0, floor_seconds_ / step_seconds);
 }
 
 Json Trainer::step() {
@@ -134,7 +151,7 @@ Json Trainer::step() {
   record["elapsed_s"] = progress_.elapsed_s;
   record["step_s"] = seconds;
   record["tokens_per_s"] = static_cast<double>(tokens) / seconds;
-  if (floor_seconds_ > 0) record["floor_share"] = floor_seconds_ / seconds;
+  add_floor_share(seconds, record);
   if (!update.applied) record["skipped"] = true;
   return record;
 }
@@ -155,6 +172,7 @@ Json Trainer::validate() {
   // A NaN is never the best, nor does it keep a later one from being it.
   const bool better = std::isfinite(result.loss) && (!progress_.best || result.loss < progress_.best->loss);
   if (better) progress_.best = progress_.last;
+  progress_.validations_since_best = better ? 0 : progress_.validations_since_best + 1;
   const double seconds = now() - start;
   validation_seconds_ += seconds;
   progress_.elapsed_s += seconds;

@@ -29,6 +29,7 @@ struct Progress {
     double loss = 0;
   };
   std::optional<Validated> last, best;
+  Index validations_since_best = 0;
 
   Json json() const;
   static Progress parse(const Json& json);  // throws Json::exception
@@ -50,6 +51,7 @@ class Trainer {
   Json gates() const;
 
   // Measures what a step's matrix multiplications take alone; steps then report their share of it. Seconds.
+  // Where a step turns out to be faster, the measurement was disturbed, and its record says "floor_busy".
   double measure_floor();
 
   const RunConfig& config() const { return config_; }
@@ -64,6 +66,8 @@ class Trainer {
   void restore(const Progress& progress, Index updates);
 
  private:
+  void add_floor_share(double step_seconds, Json& record);
+
   const RunConfig& config_;
   const Exec ex_;
   Loader loader_;
@@ -72,6 +76,7 @@ class Trainer {
   Batch batch_;
   Progress progress_;
   double flops_per_token_ = 0, floor_seconds_ = 0;
+  int floor_attempts_ = 2;  // how often it may be measured again
   double compute_seconds_ = 0, validation_seconds_ = 0;
 };
 
