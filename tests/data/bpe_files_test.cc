@@ -163,7 +163,7 @@ TEST(TokenizerFiles, PathErrors) {
             std::string::npos);
   write_text(folder / "vocab.json", vocab_json(kMore));
   EXPECT_NE(
-      error_of([&] { load_tokenizer((folder / "vocab.json").string()); }).find("merges.txt: cannot be read"),
+      error_of([&] { load_tokenizer((folder / "vocab.json").string()); }).find("merges.txt: cannot be opened"),
       std::string::npos);
   write_text(folder / "cl100k_base.tiktoken", base64_ranks());
   EXPECT_NE(
