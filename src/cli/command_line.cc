@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <new>
 
 #include "core/error.h"
 #include "core/options.h"
@@ -139,6 +141,13 @@ int parse_and_run(int argc, char** argv, const std::string& about, void (*add_co
     return exit.code;
   } catch (const UserError& error) {
     std::fprintf(stderr, "%s %s\n", error_mark().c_str(), error.what());
+    return 2;
+  } catch (const std::filesystem::filesystem_error& error) {  // links in a circle, names that are too long
+    std::fprintf(stderr, "ddl: %s: %s; expected a path that can be used\n", error.path1().c_str(),
+                 error.code().message().c_str());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "ddl: there is not enough memory for this; give it less to do at a time\n");
     return 2;
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) return 1;  // said below

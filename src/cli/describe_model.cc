@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/json_fields.h"
 #include "data/progress_line.h"
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
@@ -15,6 +16,7 @@
 #include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/console.h"
+#include "train/run_folder.h"
 
 namespace ddl {
 namespace {
@@ -107,13 +109,14 @@ class Description {
   }
 
   void add_training(Json& j) {
+    if (!trainer_.is_null()) JsonFields(trainer_, stored_->folder() + "/trainer.json").object("progress");
     Json training = part(trainer_, "progress");
     if (training.is_null() && !is_run_) return;
     if (training.is_null()) training = Json{{"step", 0}};
     const Json planned = part(part(trainer_, "config"), "train");
     training["steps"] = is_run_ ? Json(config_.train.steps) : part(planned, "steps");
     if (is_run_ && fs::exists(path_ + "/metrics.jsonl")) {
-      const std::string metrics = read_file(path_ + "/metrics.jsonl");
+      const std::string metrics = read_file(path_ + "/metrics.jsonl", kMetricsBytes);
       const Json step = last_record(metrics, "step"), validation = last_record(metrics, "validation");
       // What happened since the newest checkpoint counts too.
       for (const char* key :
@@ -270,8 +273,8 @@ std::string model_screen(const Json& d) {
     line("training", training_line(t));
     const Json last = part(t, "last_validation"), best = part(t, "best_validation");
     std::string losses = "validation " + shown_validation(last);
-    if (best.is_object() && last.is_object() && best["step"] != last["step"])
-      losses += fmt::format("; best {:.4f} at step {}", number(best, "loss"), to_line(best["step"]));
+    if (best.is_object() && last.is_object() && part(best, "step") != part(last, "step"))
+      losses += fmt::format("; best {:.4f} at step {}", number(best, "loss"), to_line(part(best, "step")));
     if (std::isfinite(number(t, "loss"))) losses += fmt::format("; training {:.4f}", number(t, "loss"));
     line("loss", losses);
     if (const double exact = number(last, "exact_answers"); std::isfinite(exact))

@@ -131,6 +131,8 @@ void add_eval_command(Command app) {
       .show_default();
   eval.add_option("--samples", c->request.samples,
                   "A file with a line for every document; an interrupted evaluation continues from it");
+  eval.add_flag("--strict", c->request.strict,
+                "A task without its data, or a document that does not fit, is an error (default: left out)");
   eval.add_flag("--paper", c->paper, "The paper's results next to ours");
   eval.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +24,7 @@
 #include "core/record.h"
 #include "data/tokenizer.h"
 #include "infer/load.h"
+#include "infer/sampler.h"
 #include "infer/text_stream.h"
 #include "io/file.h"
 #include "model/engine.h"
@@ -47,13 +47,19 @@ struct GenerateCommand {
     const Exec ex = default_exec();
     const LoadedModel loaded = load_model(run, load, ex);
     const auto decoder = make_decoder(loaded.weights, {.slots = std::min<Index>(num, kSideBySide)}, ex);
-    const auto once = [&](const std::string& text) { answer(*decoder, *loaded.tokenizer, text, ex); };
+    const auto once = [&](const std::string& text) {
+      try {
+        answer(*decoder, *loaded.tokenizer, text, ex);
+      } catch (const BadWeights& error) {
+        throw UserError("{}: {}", loaded.folder, error.what());
+      }
+    };
     if (!prompt_file.empty())
       once(read_file(prompt_file));
     else if (has_prompt)
       once(prompt);
     else if (input == "-" || isatty(STDIN_FILENO) == 0)
-      once(std::string(std::istreambuf_iterator<char>(std::cin), {}));
+      once(read_standard_input());
     else
       converse(loaded, once, ex);
   }

@@ -40,7 +40,8 @@ void describe_path(const InfoOptions& options) {
 void describe_plan(const InfoOptions& options) {
   // As a run would have it, but with the preset's vocabulary where nothing says what the data's is.
   std::vector<std::string> sets = options.set;
-  if (!options.residual.empty()) sets.insert(sets.begin(), "model.residual=" + find_rule(options.residual).name);
+  if (!options.residual.empty())
+    sets.insert(sets.begin(), "model.residual=" + find_rule(options.residual).name);
   const std::string chosen = options.preset.empty() && options.config.empty() ? "small" : options.preset;
   const RunConfig run = load_run_config({chosen, "", options.config, sets});
   ModelConfig config = run.model;
@@ -123,7 +124,8 @@ void add_info_command(Command app) {
     for (const Option& plan : plans)
       if (plan.given())
         throw UserError(
-            "{} exists; --config, --preset, --residual, --set and --batch describe a model that does not exist yet",
+            "{} exists; --config, --preset, --residual, --set and --batch describe a model that does not "
+            "exist yet",
             options->path);
     describe_path(*options);
   });

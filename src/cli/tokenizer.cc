@@ -8,8 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -24,13 +22,14 @@
 #include "data/corpus.h"
 #include "data/progress_line.h"
 #include "data/shard.h"
+#include "io/file.h"
 
 namespace ddl {
 namespace {
 
-std::string read_stdin() {
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-}
+constexpr std::uint64_t kTextBytes = std::uint64_t{1} << 30;  // of standard input
+
+std::string read_stdin() { return read_standard_input(kTextBytes); }
 
 // Words of all documents of the inputs; returns how many documents there were.
 Index count_words(const std::vector<std::string>& inputs, const CorpusOptions& options, std::FILE* progress,
@@ -66,7 +65,8 @@ void train_command(const TrainArgs& args) {
   std::FILE* const progress = args.json ? nullptr : stderr;
   WordCounter words(default_exec());
   const Index documents = count_words(args.inputs, args.corpus, progress, words);
-  if (words.bytes() == 0) throw UserError("expected text to train on, found none in the given input");
+  if (words.bytes() == 0)
+    throw UserError("{}: expected text to train on, found none", fmt::join(args.inputs, ", "));
   BpeVocabulary vocabulary;
   {
     ProgressLine line("merging", ProgressLine::Unit::kTokens, static_cast<std::uint64_t>(args.vocab),

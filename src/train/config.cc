@@ -1,9 +1,13 @@
 #include "train/config.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <optional>
+#include <string_view>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/dataset.h"
 #include "io/file.h"
 #include "model/residual/registry.h"
@@ -58,7 +62,11 @@ Options RunConfig::options() {
   return o;
 }
 
-std::string RunConfig::to_toml() const { return RunConfig(*this).options().to_toml(); }
+std::string RunConfig::to_toml() const {
+  RunConfig stored(*this);
+  stored.train.data_folder = escape_path(train.data_folder);
+  return stored.options().to_toml();
+}
 Json RunConfig::to_json() const { return RunConfig(*this).options().to_json(); }
 
 RunConfig load_run_config(const ConfigSources& sources) {
@@ -87,7 +95,46 @@ RunConfig load_run_config(const ConfigSources& sources) {
   if (!file_text.empty()) options.load_text(file_text, sources.file);
   for (const std::string& assignment : sources.sets) options.set(assignment);
   config.preset = preset_name;
+  config.train.data_folder = unescape_path(config.train.data_folder);
   return config;
+}
+
+namespace {
+
+constexpr std::string_view kEscaped = "escaped:";
+
+bool is_utf8(const std::string& text) { return parse_json(to_line(Json(text))) == Json(text); }
+
+}  // namespace
+
+std::string escape_path(const std::string& path) {
+  if (is_utf8(path)) return path;
+  std::string text(kEscaped);
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80 || c == '%')
+      text += fmt::format("%{:02X}", byte);
+    else
+      text += c;
+  }
+  return text;
+}
+
+std::string unescape_path(const std::string& text) {
+  if (!text.starts_with(kEscaped)) return text;
+  std::string path;
+  for (std::size_t i = kEscaped.size(); i < text.size(); ++i) {
+    unsigned byte = static_cast<unsigned char>(text[i]);
+    if (text[i] == '%') {
+      const char* const end = text.data() + std::min(i + 3, text.size());
+      const auto [stop, error] = std::from_chars(text.data() + i + 1, end, byte, 16);
+      if (error != std::errc() || stop != text.data() + i + 3)
+        throw UserError("data.folder is '{}', expected two hexadecimal digits after each %", text);
+      i += 2;
+    }
+    path += static_cast<char>(byte);
+  }
+  return path;
 }
 
 void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {

@@ -81,6 +81,11 @@ RunConfig load_run_config(const ConfigSources& sources);
 // together. Throws UserError.
 void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex);
 
+// TOML is UTF-8, the name of a folder any bytes. One that is not UTF-8 is stored as "escaped:" and the name with
+// a %XX for each such byte; every other name is stored as it is.
+std::string escape_path(const std::string& path);
+std::string unescape_path(const std::string& text);  // throws UserError
+
 // The configuration in one screen: groups of "key value" in columns.
 std::string config_screen(const RunConfig& config);
 

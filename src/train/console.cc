@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -49,18 +51,26 @@ Console::Style Console::style_for(bool json) {
   return json ? Style::kJson : ::isatty(STDOUT_FILENO) ? Style::kLive : Style::kPlain;
 }
 
-Console::Console(Style style, double plain_seconds, long total_steps)
-    : style_(style), plain_seconds_(plain_seconds), total_steps_(total_steps) {}
+Console::Console(Style style, double plain_seconds, long total_steps, std::string records)
+    : style_(style), plain_seconds_(plain_seconds), total_steps_(total_steps), records_(std::move(records)) {}
 
 Console::~Console() {
-  if (live_line_) std::fputs(style_ == Style::kLineOnly ? "\r\033[K" : "\n", stdout), std::fflush(stdout);
+  if (live_line_) print(style_ == Style::kLineOnly ? "\r\033[K" : "\n");
+}
+
+// Other failures, such as a full disk, are said when the program ends.
+void Console::print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+  if (errno != EPIPE || !std::freopen("/dev/null", "w", stdout)) return;
+  std::fprintf(stderr,
+               "ddl: nobody reads standard output any more; training goes on, its records are in %s\n",
+               records_.c_str());
 }
 
 void Console::line(const std::string& text) {
-  if (live_line_) std::fputs("\r\033[K", stdout);
+  const bool clear = live_line_;
   live_line_ = false;
-  std::fputs((text + "\n").c_str(), stdout);
-  std::fflush(stdout);
+  print((clear ? "\r\033[K" : "") + text + "\n");
 }
 
 void Console::note(const std::string& text) {
@@ -89,18 +99,13 @@ void Console::step(const Json& r) {
     const std::string text = fit_line(parts, " | ", kNoLimit);
     return line(r.contains("skipped") ? painted(text, Colour::kBad, stdout) : text);
   }
-  std::fputs(("\r\033[K" + fit_line(parts, " | ", line_columns(stdout))).c_str(), stdout);
-  std::fflush(stdout);
+  print("\r\033[K" + fit_line(parts, " | ", line_columns(stdout)));
   live_line_ = true;
 }
 
 void Console::show(const Json& r) {
   if (style_ == Style::kSilent) return;
-  if (style_ == Style::kJson) {
-    std::puts(to_line(r).c_str());
-    std::fflush(stdout);
-    return;
-  }
+  if (style_ == Style::kJson) return print(to_line(r) + "\n");
   const std::string event = r.at("event");
   if (event == "step") return step(r);
   if (style_ == Style::kLineOnly) return;

@@ -15,7 +15,8 @@ class Console {
   static Style style_for(bool json);  // kLive where standard output is a terminal
 
   // Plain lines come at most every `plain_seconds`; the first and the last step always have one.
-  Console(Style style, double plain_seconds, long total_steps);
+  // A reader of standard output that leaves does not stop the run: `records` is where the rest can be read.
+  Console(Style style, double plain_seconds, long total_steps, std::string records = "metrics.jsonl");
   ~Console();
 
   void show(const Json& record);
@@ -24,9 +25,11 @@ class Console {
  private:
   void step(const Json& record);
   void line(const std::string& text);
+  void print(const std::string& text);
   Style style_;
   double plain_seconds_;
   long total_steps_;
+  std::string records_;
   double step_seconds_ = 0;  // smoothed, for the time left
   double last_shown_ = -1e9;
   bool live_line_ = false;  // the cursor stands behind one

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "core/clock.h"
+#include "core/error.h"
+#include "core/json_fields.h"
 #include "data/progress_line.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
@@ -123,6 +125,9 @@ class Run {
   }
   void say_next();
   std::string workload(double floor) const;
+  template <class Body>
+  auto saving_on_error(Body&& body);
+  void expect_folder() const;
 
   const RunRequest& request_;
   const StopSignals& signals_;
@@ -175,9 +180,9 @@ void Run::open() {
     load_config(stored_toml);
     changes_ = allowed_changes(load_run_config({"", stored_toml, "", {}}), config_);
     const Json began = parse_json(read_file(folder_->identity()));
-    if (!began.is_object()) throw UserError("{}: damaged", folder_->identity());
+    const JsonFields began_with(began, folder_->identity());
     check_identity(began, identity_, out);
-    if (began.contains("started_from")) identity_["started_from"] = began["started_from"];
+    if (began_with.has("started_from")) identity_["started_from"] = began_with.text("started_from");
     remove_unfinished_checkpoints(folder_->checkpoints());
     checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
     const bool from_a_model = began.contains("started_from");
@@ -201,7 +206,8 @@ void Run::open() {
     load_config("");
     folder_.emplace(out, RunFolder::Purpose::kNew);
   }
-  console_ = std::make_unique<Console>(request_.style, config_.train.screen_seconds, config_.train.steps);
+  console_ = std::make_unique<Console>(request_.style, config_.train.screen_seconds, config_.train.steps,
+                                       folder_->metrics());
   trainer_ = std::make_unique<Trainer>(config_, *data_, ex_);
   saver_ = std::make_unique<CheckpointSaver>(folder_->checkpoints(), *trainer_,
                                              fixed_files(config_.model, *data_), identity_);
@@ -326,6 +332,34 @@ void Run::poll_saver() {
   emit(record);
 }
 
+// The folder may be gone, or another with its name in its place: what was saved in it is lost.
+void Run::expect_folder() const {
+  if (!folder_->is_there())
+    throw UserError("{}: the run's folder was removed while it trained; what was saved in it is lost",
+                    folder_->path());
+}
+
+// What stops a step from outside (data that changed on the disk) does not cost the steps before it.
+template <class Body>
+auto Run::saving_on_error(Body&& body) {
+  try {
+    return body();
+  } catch (const UserError& error) {
+    save();
+    saver_->wait();
+    poll_saver();
+    expect_folder();
+    const std::string text =
+        fmt::format("{}\nThe run is saved at step {}; go on with: ddl train --out {} --resume", error.what(),
+                    trainer_->progress().step, folder_->path());
+    Json record = make_record("stopped");
+    record["step"] = trainer_->progress().step;
+    record["reason"] = error.what();
+    metrics_->write(record);
+    throw UserError("{}", text);
+  }
+}
+
 void Run::save() {
   // After a skipped update the weights may be ruined, and what would go may be the last from before.
   const auto prune =
@@ -334,6 +368,7 @@ void Run::save() {
   if (saved_step_ == trainer_->progress().step) return;
   saver_->wait();
   poll_saver();
+  expect_folder();
   saver_->save(prune, ex_);
   saved_step_ = trainer_->progress().step;
   saved_at_ = now();
@@ -425,7 +460,7 @@ RunOutcome Run::train() {
   const Progress& progress = trainer_->progress();
   const auto validate = [&] {
     if (validated_step_ == progress.step) return;
-    const Json record = trainer_->validate();
+    const Json record = saving_on_error([&] { return trainer_->validate(); });
     if (!record.is_null()) emit(record);
     validated_step_ = progress.step;
   };
@@ -445,8 +480,14 @@ RunOutcome Run::train() {
   saved_at_ = now();
   const double start = now(), compute_before = trainer_->compute_seconds();
   const Index first = progress.step;
+  bool gave_up = false;
   while (steps_left() && signals_.received() == 0) {
-    const Json record = trainer_->step();
+    const Json record =
+        saving_on_error([&] { return trainer_->step([&] { return signals_.received() != 0; }); });
+    if (record.is_null()) {
+      gave_up = true;
+      break;
+    }
     if (progress.step % c.log_every == 0 || progress.step == c.steps || record.contains("skipped"))
       emit(record);
     if (c.gates_every > 0 && progress.step % c.gates_every == 0)
@@ -467,6 +508,7 @@ RunOutcome Run::train() {
   save();
   saver_->wait();
   poll_saver();
+  expect_folder();
 
   Json record = make_record(signal ? "stopped" : "done");
   record["step"] = progress.step;
@@ -480,8 +522,12 @@ RunOutcome Run::train() {
   if (signal) record["signal"] = signal;
   if (early) record["stopped_early"] = true;
   record["message"] =
-      signal ? fmt::format("stopped at step {} and saved; to continue: ./ddl train --out {} --resume",
-                           progress.step, folder_->path())
+      signal ? fmt::format("stopped at step {} and saved{}; to continue: ./ddl train --out {} --resume",
+                           progress.step,
+                           gave_up ? fmt::format("; step {} was given up half way, --resume repeats it",
+                                                 progress.step + 1)
+                                   : "",
+                           folder_->path())
              : fmt::format("{}: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}",
                            early ? fmt::format("done early, no new best in {} validations",
                                                progress.validations_since_best)

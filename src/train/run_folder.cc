@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -56,9 +57,16 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
 
 RunFolder::~RunFolder() { ::close(lock_); }
 
+bool RunFolder::is_there() const {
+  struct stat locked {
+  }, named{};
+  return ::fstat(lock_, &locked) == 0 && ::stat((path_ + "/.lock").c_str(), &named) == 0 &&
+         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
+}
+
 void RunFolder::rewind_metrics(long step) const {
   if (!fs::exists(metrics())) return;
-  std::istringstream lines(read_file(metrics()));
+  std::istringstream lines(read_file(metrics(), kMetricsBytes));
   AtomicFile kept(metrics());
   for (std::string line; std::getline(lines, line);) {
     const Json record = parse_json(line);

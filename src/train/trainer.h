@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "core/exec.h"
+#include "core/function_ref.h"
+#include "core/json_fields.h"
 #include "core/record.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -32,7 +34,7 @@ struct Progress {
   Index validations_since_best = 0;
 
   Json json() const;
-  static Progress parse(const Json& json);  // throws Json::exception
+  static Progress parse(const JsonFields& fields);  // throws UserError
 };
 
 class Trainer {
@@ -42,8 +44,9 @@ class Trainer {
   Trainer(const RunConfig& config, const Dataset& data, const Exec& ex);
 
   // One update; returns its record. A loss or gradient that is not finite leaves parameters and optimizer as
-  // they were, and the record says "skipped".
-  Json step();
+  // they were, and the record says "skipped". Between micro-batches it asks `give_up`; where that says yes, and
+  // where the data cannot be read, the step leaves no trace, and a null record is returned or UserError thrown.
+  Json step(FunctionRef<bool()> give_up = [] { return false; });
   // Over the fixed windows, with the average of weights where there is one. Null where the data has no
   // validation split.
   Json validate();
