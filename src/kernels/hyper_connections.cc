@@ -78,14 +78,17 @@ HWY_INLINE void AddDots(float* out, Index ld_out, const T* x, Index ld_x, Index 
 
 // to_a += sum_b e_ab from_b,  e_ab = e[a * step_a + b * step_b], rows as above.
 template <Index A, Index B>
-HWY_INLINE void AddSomeRows(float* to, Index ld_to, const float* e, Index step_a, Index step_b,
-                            const float* from, Index ld_from, Index C) {
+HWY_INLINE void AddSomeRows(float* HWY_RESTRICT to, Index ld_to, const float* e, Index step_a, Index step_b,
+                            const float* HWY_RESTRICT from, Index ld_from, Index C) {
+  float own[A][B];  // a copy that no store can change, so that it stays in registers
+  for (Index a = 0; a < A; ++a)
+    for (Index b = 0; b < B; ++b) own[a][b] = e[a * step_a + b * step_b];
   ForEach(C, [&](auto tag, Index c) HWY_ATTR {
     hn::Vec<decltype(tag)> x[B];
     for (Index b = 0; b < B; ++b) x[b] = hn::LoadU(tag, from + b * ld_from + c);
     for (Index a = 0; a < A; ++a) {
       auto sum = hn::LoadU(tag, to + a * ld_to + c);
-      for (Index b = 0; b < B; ++b) sum = hn::MulAdd(hn::Set(tag, e[a * step_a + b * step_b]), x[b], sum);
+      for (Index b = 0; b < B; ++b) sum = hn::MulAdd(hn::Set(tag, own[a][b]), x[b], sum);
       hn::StoreU(sum, tag, to + a * ld_to + c);
     }
   });
