@@ -55,7 +55,7 @@ TEST(Demo, InterruptedItEndsWithTheSignalsCode) {
   const TestFolder folder;
   const std::string metrics = folder / "demo/baseline/metrics.jsonl";
   Program program({"demo", "--out", folder / "demo"});
-  while (program.running() && !contents_of(metrics).find("\"step\":1,") == std::string::npos)
+  while (program.running() && contents_of(metrics).find("\"step\":1,") == std::string::npos)
     std::this_thread::sleep_for(5ms);
   program.signal(SIGINT);
   EXPECT_EQ(program.wait(), 130);

@@ -68,7 +68,9 @@ TEST_P(ChannelConvolution, LossEveryGradientAndDecoding) {
           {compressor, "model.channel_compressor=convolution", fmt::format("model.channel_kernel={}", taps)},
           channels);
       EXPECT_LT(worst_error(m), 1) << compressor << channels << taps;
-      if (channels == 4) EXPECT_LT(worst_decoding_error(m, 7, 3), 1) << compressor << taps;
+      if (channels == 4) {
+        EXPECT_LT(worst_decoding_error(m, 7, 3), 1) << compressor << taps;
+      }
     }
 }
 
@@ -114,8 +116,9 @@ TEST(Starts, CompressorsAreNormalWhereAskedFor) {
     Weights weights(m, 3, Exec{});
     const std::span<const float> values = weights.tensor("transformer.h.1.compress.weight");
     EXPECT_NEAR(deviation(values) / m.hidden_std(), 1, 0.1) << rule << set;
-    if (std::string(set) != "model.channel_compressor=weights")
+    if (std::string(set) != "model.channel_compressor=weights") {
       for (const float r : weights.tensor("readout.read")) EXPECT_EQ(r, 0.25f);
+    }
     m.set("model.compressor_start=average");
     Weights average(m, 3, Exec{});
     for (const float w : average.tensor("readout.weight")) EXPECT_TRUE(w == 0 || w == 0.25f || w == 1) << w;

@@ -55,8 +55,12 @@ TEST(ReferenceConfig, EveryReleasedFormIsRead) {
   for (const char* rule : kReleasedRules) {
     const ModelConfig m = import_with(rule, released_config(rule));
     EXPECT_EQ(m.residual(), rule);
-    EXPECT_EQ(m.layers, 2), EXPECT_EQ(m.width, 8), EXPECT_EQ(m.context, 16);
-    EXPECT_EQ(m.rope_base, 10000), EXPECT_EQ(m.norm_eps, 1e-5), EXPECT_FALSE(m.mup);
+    EXPECT_EQ(m.layers, 2);
+    EXPECT_EQ(m.width, 8);
+    EXPECT_EQ(m.context, 16);
+    EXPECT_EQ(m.rope_base, 10000);
+    EXPECT_EQ(m.norm_eps, 1e-5);
+    EXPECT_FALSE(m.mup);
   }
 }
 
@@ -180,8 +184,10 @@ TEST(ReferenceConfig, HonoursRotaryBaseNormEpsAndParameterization) {
   config["rope_base"] = 500000.0, config["rms_norm_eps"] = 1e-6;
   config["parameterization"] = "widthmuP", config["hidden_size_base"] = 32;
   const ModelConfig m = import_with("baseline", config);
-  EXPECT_EQ(m.rope_base, 500000), EXPECT_EQ(m.norm_eps, 1e-6);
-  EXPECT_TRUE(m.mup), EXPECT_EQ(m.logit_scale(), 4);
+  EXPECT_EQ(m.rope_base, 500000);
+  EXPECT_EQ(m.norm_eps, 1e-6);
+  EXPECT_TRUE(m.mup);
+  EXPECT_EQ(m.logit_scale(), 4);
   EXPECT_EQ(import_changed("ddl-cc", "rope_base", 123.0).rope_base, 123);
   EXPECT_FALSE(import_changed("ddl-cc", "parameterization", nullptr).mup);
   EXPECT_FALSE(import_changed("ddl-cc", "parameterization", "SP").mup);

@@ -7,7 +7,7 @@
 namespace ddl {
 namespace {
 
-const char* const kRules[] = {"hc", "hc-static", "mhc"};
+const char* const kStreamRules[] = {"hc", "hc-static", "mhc"};
 
 // Logits after each of the tokens.
 std::vector<double> logits_of(const Weights& weights, const std::vector<std::int32_t>& x) {
@@ -110,7 +110,7 @@ TEST(StreamsRules, StartingValuesNameAStreamPerSublayer) {
 
 // Decay would pull the mix from the identity to zero.
 TEST(StreamsRules, OnlyRowsOfWeightsDecay) {
-  for (const char* rule : kRules) {
+  for (const char* rule : kStreamRules) {
     const Weights weights(model_config({.residual = rule}));
     Index streams = 0;
     for (const Param& p : weights.table().list()) {
@@ -181,7 +181,7 @@ TEST(StreamsRules, SeriesSayWhatTheNumbersAre) {
 
 // The state in front of every write is kept: S of N D C floats.
 TEST(StreamsRules, ThePlanShowsTheMemory) {
-  for (const char* rule : kRules) {
+  for (const char* rule : kStreamRules) {
     const ModelConfig m = model_config({.residual = rule, .channels = 4});
     std::size_t bytes = 0;
     for (const Arena::Entry& entry : plan_model(m, {2, 8}).memory)

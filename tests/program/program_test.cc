@@ -207,7 +207,7 @@ TEST_F(Program, SamplesWhileItTrains) {
       "ddl train --data set --out run --set train.steps=4 --set train.batch=1 --set model.layers=1"
       " --set model.width=32 --set model.heads=2 --set model.context=48 --set eval.windows=1"
       " --set log.floor=false --set log.sample_every=2 --set log.sample_prompt=a=3 --json");
-  Index samples = 0;
+  int samples = 0;
   for (const Json& record : all) {
     if (record["event"] != "sample") continue;
     ++samples;
