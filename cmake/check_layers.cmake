@@ -34,7 +34,7 @@ foreach(file IN LISTS files)
       string(APPEND errors "  ${relative}: kernels/ is for the engines in model/, and for bench/\n")
     endif()
     foreach(rule IN ITEMS "dnnl=kernels,bench" "hwy/=kernels" "omp\\.h=core" "toml\\+\\+=core" "CLI/=cli"
-            "pcre2=tests" "zstd\\.h=io" "zlib\\.h=io" "openssl/=io" "arrow/=data" "parquet/=data")
+            "pcre2=tests" "zstd\\.h=io" "zlib\\.h=io" "openssl/=io" "arrow/=data" "parquet/=data" "editline/=cli")
       string(REGEX MATCH "^(.*)=(.*)$" _ ${rule})
       set(header ${CMAKE_MATCH_1})
       string(REPLACE "," ";" allowed ${CMAKE_MATCH_2})

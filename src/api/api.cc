@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <filesystem>
 #include <utility>
 
 #include "core/error.h"
@@ -30,6 +31,8 @@ auto as_api_error(const F& body) {
     return body();
   } catch (const UserError& error) {
     throw Error(error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw Error(error.path1().string() + ": " + error.code().message());
   }
 }
 

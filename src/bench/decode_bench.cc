@@ -156,7 +156,8 @@ class DecodeBench {
 
   void print_head() const {
     fmt::print(
-        "\n{}, {}: a prompt of {} tokens, beside the GEMM rate; single tokens after {}, beside reading the "
+        "\n{}, {}: a prompt of {} tokens, compared with the GEMM rate; single tokens after {}, compared with "
+        "reading the "
         "weights alone. Best of {} rounds.\n{:<12} {:>8} {:>7} {:>6}",
         options_.preset, subjects_.front()->config.uses_bf16() ? "bf16" : "f32", std::ssize(prompt_), kPast,
         options_.rounds, "", "prompt", "GEMM", "");

@@ -1,4 +1,4 @@
-// ./ddl bench decode: prompts and single tokens through the decoder, per residual interface, compared with
+// ./ddl bench decode: prompts and single tokens through the decoder, per residual rule, compared with
 // the machine's limits and with the baseline, all measured in turns.
 #pragma once
 

@@ -75,7 +75,7 @@ void run_loader_bench(const LoaderBenchOptions& options) {
     std::printf(
         "loader: %td tokens, %td rows x %td, one thread; opened and checked in %.3f s\n%-8s %16s %14s%s\n",
         dataset.train().tokens(), options.rows, options.context, open_seconds, "order", "tokens/s",
-        "us a batch", known ? "  x what training consumes" : "");
+        "us per batch", known ? "  x what training consumes" : "");
   for (const char* order : {"epoch", "random"}) {
     LoaderOptions loader_options;
     loader_options.rows = options.rows;

@@ -76,16 +76,17 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
   config.precision = options.precision;
   if (options.context > 0) config.context = options.context;
   const BatchShape shape{options.batch, config.context};
-  const std::vector<std::string> names =
-      options.residual == "all" ? rule_names() : std::vector<std::string>{find_rule(options.residual).name};
+  const bool all = options.residuals == std::vector<std::string>{"all"};
+  const std::vector<std::string> names = all ? rule_names() : options.residuals;
+  for (const std::string& name : names) find_rule(name);  // before anything is measured
 
   if (!options.json)
     fmt::print(
-        "{}, {} threads, {}. Preset {}, {} x {} tokens a step.\n"
+        "{}, {} threads, {}. Preset {}, {} x {} tokens per step.\n"
         "{:<12} {:>9} {:>9} {:>9} {:>7} {:>16} {:>9} {:>16}\n",
         current_isa(), ex.threads, config.precision_text(), options.preset, shape.B, shape.T, "residual",
         "tokens/s", "median", "floor", "share", "speed (paper)", "memory", "memory (paper)");
-  // The baseline runs in turns with each interface, so that both sides of a ratio are measured together.
+  // The baseline runs in turns with each rule, so that both sides of a ratio are measured together.
   config.use_residual("baseline");
   Stepper baseline(config, shape, ex);
   for (const std::string& name : names) {
@@ -123,13 +124,13 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
         for (const auto& [part, entry] : stepper.profile()) j["profile_s"][part] = entry.seconds;
       std::puts(to_line(j).c_str());
     } else {
-      const auto beside = [&](double ours, double theirs) {
+      const auto with_paper = [&](double ours, double theirs) {
         return paper ? fmt::format("{:.2f} ({:.2f})", ours, theirs) : fmt::format("{:.2f} (-)", ours);
       };
       fmt::print("{:<12} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.0f}% {:>16} {:>9} {:>16}\n", name, speed,
                  N / median(seconds), floor, 100 * speed / floor,
-                 beside(ratio, paper ? paper->train_speed : 0), format_bytes(stepper.bytes()),
-                 beside(memory_ratio, paper ? paper->peak_memory : 0));
+                 with_paper(ratio, paper ? paper->train_speed : 0), format_bytes(stepper.bytes()),
+                 with_paper(memory_ratio, paper ? paper->peak_memory : 0));
       if (options.profile) print_profile(stepper.profile());
     }
     std::fflush(stdout);

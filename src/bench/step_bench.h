@@ -1,8 +1,9 @@
-// ./ddl bench step: one training step (forward, backward, AdamW) per residual interface, compared with the
+// ./ddl bench step: one training step (forward, backward, AdamW) per residual rule, compared with the
 // time that its matrix multiplications alone would take.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/exec.h"
 
@@ -10,7 +11,7 @@ namespace ddl {
 
 struct StepBenchOptions {
   std::string preset = "small";
-  std::string residual = "all";
+  std::vector<std::string> residuals = {"all"};
   std::string precision = "auto";
   Index batch = 4;
   Index context = 0;  // 0: the preset's

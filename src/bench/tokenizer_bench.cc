@@ -137,7 +137,7 @@ void run_tokenizer_bench(const TokenizerBenchOptions& options) {
   fmt::print("  train   {:8.2f} s       target {:.1f} s; {} tokens from {:.1f} MB, {} threads\n", train_s,
              train_record["target_seconds"].get<double>(), train_record["vocab_size"].get<Index>(),
              train_record["mb"].get<double>(), exec.threads);
-  fmt::print("  encode  {:8.1f} MB/s    target {:.0f} MB/s; one core, {} ({:.2f} bytes a token)\n",
+  fmt::print("  encode  {:8.1f} MB/s    target {:.0f} MB/s; one core, {} ({:.2f} bytes per token)\n",
              encode_mb_s, kEncodeTarget, loaded->name(), encode_record["bytes_per_token"].get<double>());
   fmt::print("  decode  {:8.1f} MB/s    one core\n", decode_mb_s);
 }

@@ -14,7 +14,8 @@
 namespace ddl {
 
 void add_bench_command(Command app) {
-  Command bench = app.add_command("bench", "Speed beside the hardware's limit, measured in the same run");
+  Command bench =
+      app.add_command("bench", "Speed compared with the hardware's limit, measured in the same run");
   bench.require_command();
 
   auto kernels_options = std::make_shared<KernelsBenchOptions>();
@@ -24,14 +25,17 @@ void add_bench_command(Command app) {
   kernels.on_run([kernels_options] { run_kernels_bench(*kernels_options, default_exec()); });
 
   auto step_options = std::make_shared<StepBenchOptions>();
-  Command step = bench.add_command("step", "A training step per residual interface, beside its GEMM floor");
+  Command step =
+      bench.add_command("step", "A training step of each residual rule, compared with its GEMM floor");
   step.add_option("--preset", step_options->preset, "tiny, mini, small or medium").show_default();
-  step.add_option("--residual", step_options->residual, "One residual interface, or all").show_default();
+  step.add_option("--residual", step_options->residuals, "Residual rules, with commas between, or all")
+      .separated_by(',')
+      .show_default();
   step.add_option("--precision", step_options->precision, "auto, f32 or bf16")
       .one_of({"auto", "f32", "bf16"})
       .show_default();
-  step.add_option("--batch", step_options->batch, "Sequences a step").range(1, kMaxBatch).show_default();
-  step.add_option("--context", step_options->context, "Tokens a sequence (default: the preset's)")
+  step.add_option("--batch", step_options->batch, "Sequences per step").range(1, kMaxBatch).show_default();
+  step.add_option("--context", step_options->context, "Tokens per sequence (default: the preset's)")
       .range(1, kMaxContext);
   step.add_option("--steps", step_options->steps, "Timed steps; the best counts")
       .range(1, 1000)
@@ -42,9 +46,9 @@ void add_bench_command(Command app) {
 
   auto decode_options = std::make_shared<DecodeBenchOptions>();
   Command decode = bench.add_command(
-      "decode", "Prompts and single tokens per residual interface, beside GEMM and memory limits");
+      "decode", "Prompts and single tokens of each residual rule, compared with GEMM and memory limits");
   decode.add_option("--preset", decode_options->preset, "Model size").show_default();
-  decode.add_option("--residual", decode_options->residuals, "Residual interfaces, or all")
+  decode.add_option("--residual", decode_options->residuals, "Residual rules, with commas between, or all")
       .separated_by(',')
       .show_default();
   decode.add_option("--batch", decode_options->batches, "Sequences per step")
@@ -62,9 +66,9 @@ void add_bench_command(Command app) {
 
   auto eval_options = std::make_shared<EvalBenchOptions>();
   Command eval =
-      bench.add_command("eval", "Scoring of multiple-choice questions, beside the rate of a prompt");
+      bench.add_command("eval", "Scoring of multiple-choice questions, compared with the rate of a prompt");
   eval.add_option("--preset", eval_options->preset, "Model size").show_default();
-  eval.add_option("--residual", eval_options->residuals, "Residual interfaces")
+  eval.add_option("--residual", eval_options->residuals, "Residual rules, with commas between")
       .separated_by(',')
       .show_default();
   eval.add_option("--questions", eval_options->questions, "At most so many questions")
@@ -97,8 +101,8 @@ void add_bench_command(Command app) {
   auto loader_options = std::make_shared<LoaderBenchOptions>();
   Command loader = bench.add_command("loader", "Batches from mapped shards");
   loader.add_option("--data", loader_options->data, "A dataset; without it, random tokens");
-  loader.add_option("--rows", loader_options->rows, "Rows of a batch").range(1, kMaxBatch).show_default();
-  loader.add_option("--context", loader_options->context, "Tokens of a row")
+  loader.add_option("--rows", loader_options->rows, "Rows per batch").range(1, kMaxBatch).show_default();
+  loader.add_option("--context", loader_options->context, "Tokens per row")
       .range(1, kMaxContext)
       .show_default();
   loader.add_option("--consumed", loader_options->consumed_tokens_per_s,

@@ -6,9 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <new>
 
 #include "core/error.h"
 #include "core/options.h"
+#include "core/terminal.h"
 #include "model/instruction_set.h"
 
 namespace ddl {
@@ -69,6 +72,31 @@ Option Command::add_option(const std::string& name, std::vector<Index>& variable
 Option Command::add_flag(const std::string& name, bool& variable, const std::string& help) {
   return Option(app_->add_flag(name, variable, help));
 }
+void Command::hide() { app_->group(""); }
+
+namespace {
+
+void list_into(const CLI::App& app, const std::string& name, std::vector<CommandInfo>& all) {
+  CommandInfo info{name, app.get_description(), {}, {}};
+  for (const CLI::Option* option : app.get_options())
+    info.options.push_back(
+        {option->get_positional() ? option->get_name(true) : "--" + option->get_lnames().front(),
+         option->get_description(), option->get_items_expected_max() > 0});
+  const auto commands = app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); });
+  for (const CLI::App* sub : commands) info.commands.push_back(sub->get_name());
+  all.push_back(std::move(info));
+  for (const CLI::App* sub : commands)
+    list_into(*sub, name.empty() ? sub->get_name() : name + " " + sub->get_name(), all);
+}
+
+}  // namespace
+
+std::vector<CommandInfo> Command::list() const {
+  std::vector<CommandInfo> all;
+  list_into(*app_, "", all);
+  return all;
+}
+
 void Command::on_run(std::function<void()> run) { app_->callback(std::move(run)); }
 
 namespace {
@@ -92,6 +120,8 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error, int a
   return error.what();
 }
 
+std::string error_mark() { return painted("ddl:", Colour::kBad, stderr); }
+
 int parse_and_run(int argc, char** argv, const std::string& about, void (*add_commands)(Command)) {
   CLI::App program{about};
   program.name("ddl");
@@ -104,17 +134,24 @@ int parse_and_run(int argc, char** argv, const std::string& about, void (*add_co
   } catch (const CLI::CallForHelp& help) {
     return program.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "ddl: %s\nTry './ddl --help', or './ddl COMMAND --help'.\n",
+    std::fprintf(stderr, "%s %s\nTry './ddl --help', or './ddl COMMAND --help'.\n", error_mark().c_str(),
                  explain(program, error, argc, argv).c_str());
     return 2;
   } catch (const ExitWithCode& exit) {
     return exit.code;
   } catch (const UserError& error) {
-    std::fprintf(stderr, "ddl: %s\n", error.what());
+    std::fprintf(stderr, "%s %s\n", error_mark().c_str(), error.what());
+    return 2;
+  } catch (const std::filesystem::filesystem_error& error) {  // links in a circle, names that are too long
+    std::fprintf(stderr, "ddl: %s: %s; expected a path that can be used\n", error.path1().c_str(),
+                 error.code().message().c_str());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "ddl: there is not enough memory for this; give it less to do at a time\n");
     return 2;
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) return 1;  // said below
-    std::fprintf(stderr, "ddl: unexpected error: %s\n", error.what());
+    std::fprintf(stderr, "%s unexpected error: %s\n", error_mark().c_str(), error.what());
     return 1;
   }
 }

@@ -34,6 +34,19 @@ class Option {
   CLI::Option* option_;
 };
 
+// What a command is called and takes, for completion and the manual page.
+struct OptionInfo {
+  std::string name;  // "--out", or "INPUT" where it is positional
+  std::string help;
+  bool takes_value = true;
+};
+struct CommandInfo {
+  std::string name;  // "data prepare"; "" is the program itself
+  std::string help;
+  std::vector<OptionInfo> options;
+  std::vector<std::string> commands;  // last words of the names of those below it
+};
+
 // A command, or the program itself. Refers to what it adds to: copies are the same command.
 class Command {
  public:
@@ -51,6 +64,8 @@ class Command {
   Option add_option(const std::string& name, std::vector<Index>& variable, const std::string& help);
   Option add_flag(const std::string& name, bool& variable, const std::string& help);
   void on_run(std::function<void()> run);
+  void hide();                            // not in the list of commands
+  std::vector<CommandInfo> list() const;  // itself and all below it that are not hidden
 
  private:
   CLI::App* app_;

@@ -15,6 +15,7 @@ void add_all_commands(Command app) {
   add_info_command(app);
   add_bench_command(app);
   add_version_command(app);
+  add_completion_command(app);
 }
 
 }  // namespace ddl

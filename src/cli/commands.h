@@ -16,6 +16,7 @@ void add_import_command(Command app);
 void add_info_command(Command app);
 void add_bench_command(Command app);
 void add_version_command(Command app);
+void add_completion_command(Command app);
 void add_all_commands(Command app);
 
 }  // namespace ddl

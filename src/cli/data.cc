@@ -1,4 +1,4 @@
-// ddl data prepare | info | generate
+// ddl data get | prepare | info | generate
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "core/arena.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
@@ -15,6 +16,7 @@
 #include "data/generate.h"
 #include "data/info.h"
 #include "data/prepare.h"
+#include "data/published.h"
 #include "data/tokenizer.h"
 
 namespace ddl {
@@ -77,6 +79,63 @@ void prepare(PrepareOptions options, const std::string& tokenizer_path, bool jso
               options.out.c_str());
 }
 
+// What there is, one line each.
+void list_published(bool json) {
+  if (json) {
+    for (const PublishedSet& set : published_sets())
+      std::printf("%s\n", to_line(check_published(set, set.folder)).c_str());
+    return;
+  }
+  fmt::print("{:<15} {:>9}  {:<26} {}\n", "name", "size", "licence", "what");
+  for (const PublishedSet& set : published_sets())
+    fmt::print("{:<15} {:>9}  {:<26} {}\n", set.name, set.bytes() > 0 ? format_bytes(set.bytes()) : "?",
+               set.licence, set.what);
+  fmt::print("\n./ddl data get NAME downloads one (tasks: all evaluation tasks), or checks what is there.\n");
+}
+
+void get(const std::string& name, const std::string& out, bool check, bool json) {
+  bool complete = true;
+  std::string next, folder;
+  for (const PublishedSet& set : find_published(name)) {
+    folder = out.empty() ? set.folder : out;
+    if (!json)
+      fmt::print("{}: {}\n  from {}, licence {}{}\n", set.name, set.what, set.home, set.licence,
+                 set.bytes() > 0 ? ", " + format_bytes(set.bytes()) : "");
+    std::fflush(stdout);
+    if (!check) fetch_published(set, folder, json ? nullptr : stderr);
+    const Json record = check_published(set, folder);
+    if (json) std::printf("%s\n", to_line(record).c_str());
+    for (const Json& file : record["files"]) {
+      const std::string status = file["status"];
+      complete = complete && status.starts_with("there");
+      if (!json)
+        fmt::print("  {}: {}{}\n", file["path"].get<std::string>(), status,
+                   file.contains("difference") ? " (" + file["difference"].get<std::string>() + ")" : "");
+      if (!json && status == "absent") fmt::print("    {}\n", file["url"].get<std::string>());
+    }
+    next = set.next;
+  }
+  if (!complete) throw ExitWithCode(1);
+  if (!json) fmt::print("Next: {}\n", fmt::format(fmt::runtime(next), folder));
+}
+
+void add_get(Command data) {
+  struct Args {
+    std::string name, out;
+    bool check = false, json = false;
+  };
+  auto args = std::make_shared<Args>();
+  Command c = data.add_command("get", "download published data, or check what is there");
+  c.add_option("NAME", args->name, "shakespeare, tinystories, gpt2, tasks, ...; without it, a list");
+  c.add_option("--out", args->out, "the folder (default: one for its kind, such as corpora/NAME)");
+  c.add_flag("--check", args->check, "only compare the files that are there with what was published");
+  c.add_flag("--json", args->json, "one JSON record per set instead of text");
+  c.on_run([args] {
+    if (args->name.empty()) return list_published(args->json);
+    get(args->name, args->out, args->check, args->json);
+  });
+}
+
 void add_prepare(Command data) {
   auto options = std::make_shared<PrepareOptions>();
   auto tokenizer = std::make_shared<std::string>();
@@ -92,9 +151,10 @@ void add_prepare(Command data) {
       c.add_option("--val-fraction", options->val_fraction, "share of the tokens held out").show_default();
   c.add_option("--val", options->val_inputs, "the validation split comes from this input instead")
       .excludes(fraction);
-  c.add_option("--seed", options->seed, "of the order of the documents").non_negative().show_default();
-  c.add_option("--shard-tokens", options->shard_tokens, "tokens of a shard").show_default();
-  c.add_option("--field", options->corpus.field, "of JSON Lines and Parquet").show_default();
+  c.add_option("--seed", options->seed, "decides the order of the documents").non_negative().show_default();
+  c.add_option("--shard-tokens", options->shard_tokens, "tokens per shard").show_default();
+  c.add_option("--field", options->corpus.field, "which field of JSON Lines and Parquet holds the text")
+      .show_default();
   c.add_option("--separator", options->corpus.separator,
                "splits text files into documents (\\n is a line break)");
   c.add_option("--format", options->corpus.format, "auto (by name), text, jsonl or parquet")
@@ -103,7 +163,7 @@ void add_prepare(Command data) {
   c.add_option("--skip-bad", options->corpus.skip_bad, "bad rows to leave out before it is an error")
       .non_negative()
       .show_default();
-  c.add_flag("--force", options->force, "replace a dataset that is there already");
+  c.add_flag("--force", options->force, "replace an existing dataset");
   c.add_flag("--json", *json, "one JSON record instead of text");
   c.on_run([=] { prepare(*options, *tokenizer, *json); });
 }
@@ -171,8 +231,9 @@ void add_generate(Command data) {
 }  // namespace
 
 void add_data_command(Command app) {
-  Command data = app.add_command("data", "text to tokens: prepare, info, generate");
+  Command data = app.add_command("data", "text to tokens: get, prepare, info, generate");
   data.require_command();
+  add_get(data);
   add_prepare(data);
   add_info(data);
   add_generate(data);

@@ -12,7 +12,7 @@ void add_demo_command(Command app) {
   Command demo = app.add_command("demo", "Stories, a tokenizer and two trained models in two minutes");
   demo.add_option("--minutes", options->minutes, "About how long it may take").show_default();
   demo.add_option("--out", options->out, "Where data and runs go (default: a new folder, demo)");
-  demo.add_option("--seed", options->seed, "Of stories and training").show_default();
+  demo.add_option("--seed", options->seed, "Decides the stories and the training").show_default();
   demo.on_run([options] {
     if (const int signal = run_demo(*options, default_exec()); signal != 0) throw ExitWithCode(128 + signal);
   });

@@ -6,19 +6,28 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
+#include <memory>
+#include <numbers>
+#include <string>
+#include <vector>
 
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/record.h"
+#include "core/text_chart.h"
 #include "data/bpe_train.h"
 #include "data/dataset.h"
 #include "data/generate.h"
 #include "data/prepare.h"
 #include "infer/generate.h"
 #include "infer/load.h"
+#include "io/file.h"
 #include "model/engine.h"
+#include "train/checkpoint.h"
 #include "train/config.h"
-#include "train/run.h"
+#include "train/identity.h"
+#include "train/run_folder.h"
+#include "train/signals.h"
 #include "train/trainer.h"
 
 namespace ddl {
@@ -27,6 +36,7 @@ namespace {
 constexpr Index kStories = 12000;   // more than two minutes of training get through
 constexpr Index kVocabulary = 512;  // the stories use a few hundred words
 constexpr Index kFewestSteps = 4;   // however short the time
+constexpr double kPeakRate = 0.004;
 const char* const kRules[] = {"baseline", "ddl-cc"};
 
 void say(const std::string& line) {
@@ -34,17 +44,25 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
-std::vector<std::string> settings(const std::string& rule, Index steps, std::uint64_t seed) {
+// Of the time that there is for training, `part` has passed: a short rise, then a cosine to nothing.
+double rate_at(double part) {
+  constexpr double kRise = 0.05;
+  if (part < kRise) return kPeakRate * std::max(0.02, part / kRise);
+  return 0.5 * kPeakRate * (1 + std::cos(std::numbers::pi * std::min(1.0, (part - kRise) / (1 - kRise))));
+}
+
+std::vector<std::string> settings(const std::string& rule, std::uint64_t seed) {
   return {"model.residual=" + rule,
           "model.context=256",
           "train.batch=8",
-          fmt::format("train.steps={}", steps),
+          "train.steps=1000000",  // the clock ends it
           fmt::format("train.seed={}", seed),
-          fmt::format("train.warmup={}", std::max<Index>(1, steps / 20)),
-          "train.lr=0.004",
-          "eval.every=0",  // only at the end: what is shown
+          "train.schedule=constant",  // what the rate does is rate_at's
+          "train.warmup=0",
+          fmt::format("train.lr={}", kPeakRate),
+          "eval.every=0",
           "eval.windows=128",
-          fmt::format("log.gates_every={}", steps),
+          "log.gates_every=0",
           "checkpoint.every_steps=0",
           "checkpoint.keep_last=1",
           "log.floor=false"};
@@ -67,37 +85,136 @@ std::string make_data(const DemoOptions& options, const Exec& ex) {
   return data;
 }
 
-// How long a step takes here: a few steps of the slower rule, the first left out.
-double seconds_per_step(const Dataset& data, std::uint64_t seed, const Exec& ex) {
-  RunConfig config = load_run_config(
-      {.preset = "tiny", .stored_toml = "", .file = "", .sets = settings(kRules[1], kFewestSteps, seed)});
-  resolve_with_data(config, data, ex);
-  Trainer trainer(config, data, ex);
-  trainer.step();
-  const double start = now();
-  for (int i = 0; i < 4; ++i) trainer.step();
-  return (now() - start) / 4;
-}
+// One of the two models while it learns: a run like any other, but for its rate, which follows the clock.
+class Learner {
+ public:
+  Learner(const char* rule, const DemoOptions& options, const Dataset& data, const Exec& ex)
+      : rule_(rule), ex_(ex), folder_(options.out + "/" + rule, RunFolder::Purpose::kNew) {
+    config_ = load_run_config(
+        {.preset = "tiny", .stored_toml = "", .file = "", .sets = settings(rule, options.seed)});
+    config_.train.data_folder = std::filesystem::absolute(data.folder()).lexically_normal().string();
+    resolve_with_data(config_, data, ex);
+    trainer_ = std::make_unique<Trainer>(config_, data, ex);
+    identity_ = run_identity(data);
+    saver_ = std::make_unique<CheckpointSaver>(folder_.checkpoints(), *trainer_,
+                                               fixed_files(config_.model, data), identity_);
+    write_file_atomic(folder_.identity(), to_text(identity_));
+    write_file_atomic(folder_.config(), config_.to_toml());
+    metrics_ = std::make_unique<RecordWriter>(folder_.metrics());
+    Json record = make_record("start");
+    record["step"] = 0, record["config"] = config_.to_json(), record["data"] = identity_["data"];
+    metrics_->write(record);
+    validate();
+  }
 
-struct Result {
-  double loss = 0, exact_answers = 0, seconds = 0;
-  Json gates;
+  void step(double lr) {
+    config_.train.lr = lr;  // the trainer reads it
+    const Json record = trainer_->step();
+    metrics_->write(record);
+    const double loss = record["loss"];
+    losses_.push_back(loss);
+    seconds_ += record["step_s"].get<double>();
+    constexpr double kMemory = 0.9;
+    smooth_ = losses_.size() == 1 ? loss : kMemory * smooth_ + (1 - kMemory) * loss;
+    curve_.points.emplace_back(static_cast<double>(losses_.size()), smooth_);
+  }
+
+  void validate() {
+    validation_ = trainer_->validate();
+    if (!validation_.is_null()) metrics_->write(validation_);
+  }
+
+  // The end of the run: configuration as it was, last checkpoint, last records.
+  void finish(int signal) {
+    config_.train.steps = std::max<Index>(1, trainer_->progress().step);
+    config_.train.lr = kPeakRate;
+    gates_ = losses_.empty() ? Json(nullptr) : trainer_->gates();
+    if (!gates_.is_null()) metrics_->write(gates_);
+    if (signal == 0) validate();
+    saver_->save(CheckpointSaver::Prune::kYes, ex_);
+    saver_->wait();
+    write_file_atomic(folder_.config(), config_.to_toml());
+    Json record = make_record(signal ? "stopped" : "done");
+    record["step"] = trainer_->progress().step;
+    if (signal) record["signal"] = signal;
+    metrics_->write(record);
+  }
+
+  const char* rule() const { return rule_; }
+  const std::string& path() const { return folder_.path(); }
+  const std::vector<double>& losses() const { return losses_; }
+  double seconds() const { return seconds_; }
+  double number(const char* key) const { return validation_.value(key, 0.0); }  // of the last validation
+  const Json& gates() const { return gates_; }
+  ChartSeries curve(char mark) const { return {rule_, mark, curve_.points}; }
+
+ private:
+  const char* rule_;
+  const Exec ex_;
+  RunFolder folder_;
+  RunConfig config_;
+  Json identity_, validation_, gates_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<CheckpointSaver> saver_;
+  std::unique_ptr<RecordWriter> metrics_;
+  std::vector<double> losses_;
+  double smooth_ = 0, seconds_ = 0;
+  ChartSeries curve_;
 };
 
-// The last validation and gate records of a run.
-Result read_result(const std::string& run) {
-  Result result;
-  std::ifstream in(run + "/metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const Json record = parse_json(line);
-    if (record["event"] == "validation") {
-      result.loss = record["loss"];
-      result.exact_answers = record.value("exact_answers", 0.0);
-    }
-    if (record["event"] == "gates") result.gates = record;
-    if (record["event"] == "step") result.seconds = record.value("elapsed_s", 0.0);
+// Both curves, redrawn in place on a terminal; elsewhere a line now and then.
+class LiveChart {
+ public:
+  void show(const Learner& a, const Learner& b, double seconds, double total) {
+    constexpr double kLive = 0.5, kPlain = 10;
+    if (now() - shown_at_ < (terminal_ ? kLive : kPlain)) return;
+    shown_at_ = now();
+    const std::string status =
+        fmt::format("{:.0f} of {:.0f} s, step {}, loss: {} {:.4f}, {} {:.4f}", seconds, total,
+                    a.losses().size(), a.rule(), a.losses().back(), b.rule(), b.losses().back());
+    if (!terminal_) return say(status);
+    erase();
+    const std::string text = chart(a, b) + status + "\n";
+    lines_ = std::count(text.begin(), text.end(), '\n');
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
   }
-  return result;
+  void erase() {
+    if (lines_ > 0) fmt::print("\033[{}A\033[J", lines_);
+    lines_ = 0;
+  }
+  static std::string chart(const Learner& a, const Learner& b) {
+    return text_chart({a.curve('b'), b.curve('d')}, {.columns = 60, .rows = 10});
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDOUT_FILENO) != 0;
+  double shown_at_ = -1e9;
+  std::ptrdiff_t lines_ = 0;
+};
+
+// What can be said of two curves: the losses of the last batches, which both saw, in pairs.
+std::string difference(const Learner& a, const Learner& b) {
+  const std::size_t count = a.losses().size(), last = std::max<std::size_t>(2, count / 4);
+  if (count < 8) return "Too few steps to compare anything.";
+  double sum = 0, squares = 0;
+  for (std::size_t i = count - last; i < count; ++i) {
+    const double d = b.losses()[i] - a.losses()[i];
+    sum += d, squares += d * d;
+  }
+  const double n = static_cast<double>(last), mean = sum / n;
+  const double error = std::sqrt(std::max(0.0, squares / n - mean * mean) / (n - 1));
+  const std::string slower = fmt::format("A step of {} took {:.2f} times as long as one of {}.", b.rule(),
+                                         b.seconds() / a.seconds(), a.rule());
+  if (std::abs(mean) < 2 * error)
+    return fmt::format(
+        "On the last {} batches their losses differ by {:+.4f} +- {:.4f}: no difference that this demo can "
+        "show.\n{}",
+        last, mean, error, slower);
+  return fmt::format(
+      "On the last {} batches, the same for both, the loss of {} was {} by {:.4f} +- {:.4f}.\n"
+      "That is one seed at the very beginning of learning; another seed may turn it round. {}",
+      last, b.rule(), mean < 0 ? "lower" : "higher", std::abs(mean), error, slower);
 }
 
 // A row of 20 characters, darker where more gates are, and three shares: below 0.7 the write is mostly
@@ -122,18 +239,17 @@ void print_gates(const Json& record) {
   }
 }
 
-void print_sample(const std::string& run, const Exec& ex) {
-  const LoadedModel loaded = load_model(run, {}, ex);
+void print_story(const Learner& learner, const Exec& ex) {
+  const LoadedModel loaded = load_model(learner.path(), {}, ex);
   const auto decoder = make_decoder(loaded.weights, {}, ex);
   GenerateOptions options;
-  options.max_new_tokens = 220;
+  options.max_new_tokens = 120;
   options.sampling.temperature = 0.7;
   options.sampling.seed = 7;
   const auto ignore_text = [](Index, std::string_view) {};
   const auto ignore_notice = [](const std::string&) {};
   const auto texts = generate(*decoder, *loaded.tokenizer, "", 1, options, {ignore_text, ignore_notice}, ex);
-  say("A story by ddl-cc:\n");
-  say(texts.front().text);
+  say(fmt::format("\nA story by {}:\n\n{}", learner.rule(), texts.front().text));
 }
 
 }  // namespace
@@ -160,37 +276,42 @@ int run_demo(const DemoOptions& asked, const Exec& ex) {
   const Dataset dataset = Dataset::open(data, ex);
   say(fmt::format("{} stories, {} tokens, a vocabulary of {} ({:.0f} s)", kStories, dataset.train().tokens(),
                   kVocabulary, now() - start));
-  const double step_s = seconds_per_step(dataset, options.seed, ex);
-  const double left_s = options.minutes * 60 - (now() - start) - 5;
-  const Index steps = std::max(kFewestSteps, static_cast<Index>(left_s / 2 / (step_s * 1.1)));
   const StopSignals signals;
-  Result results[2];
-  for (int i = 0; i < 2; ++i) {
-    const std::string run = options.out + "/" + kRules[i];
-    say(fmt::format("Training {} for {} steps of 2048 tokens, about {:.0f} s ...", kRules[i], steps,
-                    static_cast<double>(steps) * step_s * 1.1));
-    RunRequest request;
-    request.preset = "tiny";
-    request.data = data;
-    request.out = run;
-    request.sets = settings(kRules[i], steps, options.seed);
-    request.style = ::isatty(STDOUT_FILENO) ? Console::Style::kLineOnly : Console::Style::kSilent;
-    const RunOutcome outcome = run_training(request, signals, ex);
-    if (outcome.signal) {
-      say(fmt::format("stopped; what was trained so far is in {}", run));
-      return outcome.signal;
-    }
-    results[i] = read_result(run);
+  const double before = now();
+  Learner baseline(kRules[0], options, dataset, ex), delta(kRules[1], options, dataset, ex);
+  // Both have validated once. The end takes that again, and a moment for checkpoints and stories.
+  const double end_s = std::min(1.2 * (now() - before) + 4, 0.3 * options.minutes * 60);
+  const double train_s = std::max(0.0, options.minutes * 60 - (now() - start) - end_s), training = now();
+  say(fmt::format("Training baseline and ddl-cc in turns on the same batches for {:.0f} s ...", train_s));
+  LiveChart chart;
+  const auto spent = [&] { return now() - training; };
+  while ((spent() < train_s || std::ssize(baseline.losses()) < kFewestSteps) && signals.received() == 0) {
+    const double rate = rate_at(train_s > 0 ? spent() / train_s : 1);
+    baseline.step(rate);
+    delta.step(rate);
+    chart.show(baseline, delta, spent(), train_s);
   }
-  say("\nSame data, same batches, same number of steps:");
-  say("  residual    validation loss   answers right   training time");
-  for (int i = 0; i < 2; ++i)
-    say(fmt::format("  {:<11} {:>15.4f} {:>14.1f}% {:>13.0f} s", kRules[i], results[i].loss,
-                    100 * results[i].exact_answers, results[i].seconds));
-  say("  (one seed and two minutes: a demonstration, not a comparison; see docs/results/)\n");
-  if (results[1].gates.contains("sublayers")) print_gates(results[1].gates);
-  say("");
-  print_sample(options.out + "/ddl-cc", ex);
+  chart.erase();
+  const int signal = signals.received();
+  for (Learner* learner : {&baseline, &delta}) learner->finish(signal);
+  if (signal) {
+    say(fmt::format("stopped; what was trained so far is in {} and {}", baseline.path(), delta.path()));
+    return signal;
+  }
+  say("\nTraining loss by step, smoothed:\n" + LiveChart::chart(baseline, delta));
+  say("Same data, same batches, same number of steps:");
+  say("  residual    validation loss   answers right    steps   time per step");
+  for (const Learner* learner : {&baseline, &delta}) {
+    const double steps = static_cast<double>(learner->losses().size());
+    say(fmt::format("  {:<11} {:>15.4f} {:>14.1f}% {:>8.0f} {:>12.0f} ms", learner->rule(),
+                    learner->number("loss"), 100 * learner->number("exact_answers"), steps,
+                    1000 * learner->seconds() / steps));
+  }
+  say(difference(baseline, delta));
+  say("(A demonstration, not a comparison: that is in docs/results/.)\n");
+  if (delta.gates().contains("sublayers")) print_gates(delta.gates());
+  print_story(baseline, ex);
+  print_story(delta, ex);
   say(
       fmt::format("\nNext:\n"
                   "  ./ddl generate {0}/ddl-cc --prompt \"One day,\" --temperature 0.7\n"

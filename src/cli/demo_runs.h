@@ -1,6 +1,7 @@
 // ./ddl demo: from nothing to a trained pair of models in about two minutes, and what they learned.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/exec.h"
@@ -13,9 +14,9 @@ struct DemoOptions {
   std::uint64_t seed = 1;
 };
 
-// Generates stories, trains a tokenizer, then trains `baseline` and `ddl-cc` on the same batches for the same
-// number of steps, chosen so that both together take about `minutes`. Leaves OUT/baseline and OUT/ddl-cc as
-// runs. Returns 0, or the signal that stopped it.
+// Generates stories, trains a tokenizer, then trains `baseline` and `ddl-cc` in turns, a step of one and a step of
+// the other on the same batch, until the clock says that `minutes` are nearly over. Leaves OUT/baseline and
+// OUT/ddl-cc as runs. Returns 0, or the signal that stopped it.
 int run_demo(const DemoOptions& options, const Exec& ex);
 
 }  // namespace ddl

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/json_fields.h"
 #include "data/progress_line.h"
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
@@ -15,6 +16,7 @@
 #include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/console.h"
+#include "train/run_folder.h"
 
 namespace ddl {
 namespace {
@@ -107,13 +109,14 @@ class Description {
   }
 
   void add_training(Json& j) {
+    if (!trainer_.is_null()) JsonFields(trainer_, stored_->folder() + "/trainer.json").object("progress");
     Json training = part(trainer_, "progress");
     if (training.is_null() && !is_run_) return;
     if (training.is_null()) training = Json{{"step", 0}};
     const Json planned = part(part(trainer_, "config"), "train");
     training["steps"] = is_run_ ? Json(config_.train.steps) : part(planned, "steps");
     if (is_run_ && fs::exists(path_ + "/metrics.jsonl")) {
-      const std::string metrics = read_file(path_ + "/metrics.jsonl");
+      const std::string metrics = read_file(path_ + "/metrics.jsonl", kMetricsBytes);
       const Json step = last_record(metrics, "step"), validation = last_record(metrics, "validation");
       // What happened since the newest checkpoint counts too.
       for (const char* key :
@@ -218,7 +221,7 @@ std::map<std::string, Index> parameters_by_part(const ParamTable& table) {
     if (name.find(".mlp.") != std::string::npos) return "MLP";
     if (name.find("wte") != std::string::npos) return "embedding (tied head)";
     if (name.find("ln_") != std::string::npos) return "norms";
-    return "residual interface";
+    return "residual rule";
   };
   std::map<std::string, Index> parts;
   for (const Param& p : table.list()) parts[part_of(p.name)] += p.count;
@@ -258,19 +261,20 @@ std::string model_screen(const Json& d) {
   line("parameters", fmt::format("{}, {} in f32: {}", to_line(d["parameters"]),
                                  format_bytes(4 * d["parameters"].get<std::size_t>()), parts));
   line("cost",
-       fmt::format("{:.2f} MFLOP a token forward, {:.2f} backward; decoding keeps {} a token, {} a sequence",
-                   d["flops_per_token"]["forward"].get<double>() / 1e6,
-                   d["flops_per_token"]["backward"].get<double>() / 1e6,
-                   format_bytes(d["decode_cache_bytes_per_token"].get<std::size_t>()),
-                   format_bytes(d["decode_cache_bytes_per_sequence"].get<std::size_t>())));
+       fmt::format(
+           "{:.2f} MFLOP per token forward, {:.2f} backward; decoding keeps {} per token, {} per sequence",
+           d["flops_per_token"]["forward"].get<double>() / 1e6,
+           d["flops_per_token"]["backward"].get<double>() / 1e6,
+           format_bytes(d["decode_cache_bytes_per_token"].get<std::size_t>()),
+           format_bytes(d["decode_cache_bytes_per_sequence"].get<std::size_t>())));
   if (!weights.empty())
     line("tokenizer", d["tokenizer"].is_null() ? "none in the folder" : d["tokenizer"].get<std::string>());
   if (const Json t = part(d, "training"); t.is_object()) {
     line("training", training_line(t));
     const Json last = part(t, "last_validation"), best = part(t, "best_validation");
     std::string losses = "validation " + shown_validation(last);
-    if (best.is_object() && last.is_object() && best["step"] != last["step"])
-      losses += fmt::format("; best {:.4f} at step {}", number(best, "loss"), to_line(best["step"]));
+    if (best.is_object() && last.is_object() && part(best, "step") != part(last, "step"))
+      losses += fmt::format("; best {:.4f} at step {}", number(best, "loss"), to_line(part(best, "step")));
     if (std::isfinite(number(t, "loss"))) losses += fmt::format("; training {:.4f}", number(t, "loss"));
     line("loss", losses);
     if (const double exact = number(last, "exact_answers"); std::isfinite(exact))

@@ -116,7 +116,8 @@ void add_eval_command(Command app) {
   eval.add_option("--text", c->texts,
                   "Loss on a text file, a folder of texts, or token shards; may be repeated")
       .one_value_each();
-  eval.add_option("--field", c->corpus.field, "Of JSON Lines and Parquet texts").show_default();
+  eval.add_option("--field", c->corpus.field, "The field of JSON Lines and Parquet with the text")
+      .show_default();
   eval.add_option("--skip-bad", c->corpus.skip_bad, "Bad rows of a text to leave out before it is an error")
       .non_negative()
       .show_default();
@@ -129,12 +130,15 @@ void add_eval_command(Command app) {
                   "Tokens computed at a time: memory against speed, the scores are the same")
       .show_default();
   eval.add_option("--samples", c->request.samples,
-                  "A file with a line for every document; an interrupted evaluation goes on from it");
-  eval.add_flag("--paper", c->paper, "The paper's results beside ours");
+                  "A file with a line for every document; an interrupted evaluation continues from it");
+  eval.add_flag("--strict", c->request.strict,
+                "A task without its data, or a document that does not fit, is an error (default: left out)");
+  eval.add_flag("--paper", c->paper, "The paper's results next to ours");
   eval.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
-  eval.add_flag("--json", c->json,
-                "A JSON record a line: of the tasks, with lm-evaluation-harness's keys, and of each text");
+  eval.add_flag(
+      "--json", c->json,
+      "One JSON record per line: of the tasks, with lm-evaluation-harness's keys, and of each text");
   eval.on_run([c] { c->execute(); });
 }
 

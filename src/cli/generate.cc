@@ -4,25 +4,32 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
+#include "cli/conversation.h"
+#include "cli/line_editor.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/index.h"
 #include "core/record.h"
 #include "data/tokenizer.h"
 #include "infer/load.h"
+#include "infer/sampler.h"
 #include "infer/text_stream.h"
 #include "io/file.h"
 #include "model/engine.h"
+#include "model/trainable.h"
+#include "train/gate_stats.h"
 
 namespace ddl {
 namespace {
@@ -40,19 +47,26 @@ struct GenerateCommand {
     const Exec ex = default_exec();
     const LoadedModel loaded = load_model(run, load, ex);
     const auto decoder = make_decoder(loaded.weights, {.slots = std::min<Index>(num, kSideBySide)}, ex);
-    const auto once = [&](const std::string& text) { answer(*decoder, *loaded.tokenizer, text, ex); };
+    const auto once = [&](const std::string& text) {
+      try {
+        answer(*decoder, *loaded.tokenizer, text, ex);
+      } catch (const BadWeights& error) {
+        throw UserError("{}: {}", loaded.folder, error.what());
+      }
+    };
     if (!prompt_file.empty())
       once(read_file(prompt_file));
     else if (has_prompt)
       once(prompt);
     else if (input == "-" || isatty(STDIN_FILENO) == 0)
-      once(std::string(std::istreambuf_iterator<char>(std::cin), {}));
+      once(read_standard_input());
     else
-      converse(loaded, once);
+      converse(loaded, once, ex);
   }
 
  private:
   static constexpr Index kSideBySide = 16;
+  std::string last_text_;  // prompt and continuation
 
   void check() const {
     options.sampling.check();
@@ -68,23 +82,44 @@ struct GenerateCommand {
   }
 
   template <class Once>
-  void converse(const LoadedModel& loaded, const Once& once) {
-    fmt::print(stderr, "{}: {}, {}. A line is a prompt; an empty line or Ctrl-D ends.\n", loaded.folder,
-               loaded.weights.config().residual(), loaded.tokenizer->name());
-    for (std::string line;;) {
-      fmt::print(stderr, "> ");
-      if (!std::getline(std::cin, line)) {
-        fmt::print(stderr, "\n");  // so that the shell's prompt is on a line of its own
-        return;
-      }
-      if (line.empty()) return;
-      try {
-        once(line);
-      } catch (const UserError& error) {  // too long, say: the next may fit
-        fmt::print(stderr, "ddl: {}\n", error.what());
-      }
-      ++options.sampling.seed;  // the same prompt again: another text
+  void converse(const LoadedModel& loaded, const Once& once, const Exec& ex) {
+    fmt::print(stderr,
+               "{}: {}, {}. A line is a prompt; an empty line or Ctrl-D ends; /help lists commands.\n",
+               loaded.folder, loaded.weights.config().residual(), loaded.tokenizer->name());
+    LineEditor editor;
+    Conversation conversation(
+        options, once, [&] { return gates_of(loaded, last_text_, ex); },
+        [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+    for (;;) {
+      const std::optional<std::string> line = editor.read("> ");
+      if (!line) fmt::print(stderr, "\n");  // so that the shell's prompt is on a line of its own
+      if (!line || !conversation.take(*line)) return;
     }
+  }
+
+  // A row per sublayer: the mean gate over the tokens of the text, and a bar from 0 to 2.
+  static std::string gates_of(const LoadedModel& loaded, const std::string& text, const Exec& ex) {
+    const ModelConfig& config = loaded.weights.config();
+    std::vector<TokenId> ids{loaded.tokenizer->end_of_text()};
+    loaded.tokenizer->encode(text, ids);
+    std::vector<std::int32_t> tokens(ids.begin(), ids.end());
+    if (std::ssize(tokens) > config.context + 1) tokens.resize(static_cast<std::size_t>(config.context + 1));
+    if (tokens.size() < 2) return "no text to look at";
+    const BatchShape shape{1, std::ssize(tokens) - 1};
+    const auto model = make_trainable(config, shape, {}, 1, ex);
+    std::ranges::copy(loaded.weights.values(), model->weights().values().begin());
+    model->upload(ex);
+    model->loss_and_grad({tokens.data(), tokens.data() + 1}, 1, ex);
+    const Json sublayers = gate_statistics(*model, ex);
+    if (sublayers.is_null()) return fmt::format("{} has no gates", config.residual());
+    std::string lines = "sublayer        mean gate   0         1         2";
+    for (const Json& s : sublayers) {
+      const double mean = s["mean_gate"];
+      const auto bar = static_cast<std::size_t>(std::clamp(mean, 0.0, 2.0) * 10 + 0.5);
+      lines += fmt::format("\n{:>3} {:<10} {:>10.2f}   {}", s["sublayer"].get<Index>(),
+                           s["kind"].get<std::string>(), mean, std::string(bar, '='));
+    }
+    return lines;
   }
 
   // One text streams; of several, each is printed as soon as it and those before it are complete.
@@ -104,6 +139,7 @@ struct GenerateCommand {
       fmt::print(stderr, "{}ddl: {}\n", streams ? "\n" : "", sentence);
     };
     const auto finished = [&](Index index, const Generation& generation) {
+      last_text_ = text + generation.text;
       if (streams) return;
       waiting[index] = generation;
       for (; waiting.contains(next); waiting.erase(next++)) print(next, shown_prompt, waiting[next]);
@@ -155,7 +191,7 @@ void add_generate_command(Command app) {
   generate.add_option("--seed", s.seed, "The same seed gives the same text").non_negative().show_default();
   generate.add_option("--stop", c->options.stop, "End before this string (may be repeated)").one_value_each();
   generate.add_option("--num", c->num, "How many texts").show_default();
-  generate.add_flag("--slide", c->options.slide, "Go on past the context with its last half");
+  generate.add_flag("--slide", c->options.slide, "Continue past the context with its last half");
   generate.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
   generate.add_option("--engine", c->load.engine, "native, or the slow reference").one_of(engine_names());

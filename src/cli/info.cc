@@ -40,7 +40,8 @@ void describe_path(const InfoOptions& options) {
 void describe_plan(const InfoOptions& options) {
   // As a run would have it, but with the preset's vocabulary where nothing says what the data's is.
   std::vector<std::string> sets = options.set;
-  if (!options.residual.empty()) sets.insert(sets.begin(), "model.residual=" + options.residual);
+  if (!options.residual.empty())
+    sets.insert(sets.begin(), "model.residual=" + find_rule(options.residual).name);
   const std::string chosen = options.preset.empty() && options.config.empty() ? "small" : options.preset;
   const RunConfig run = load_run_config({chosen, "", options.config, sets});
   ModelConfig config = run.model;
@@ -86,12 +87,12 @@ void describe_plan(const InfoOptions& options) {
   row("linear layers", plan.forward.linear, plan.backward.linear);
   row("attention", plan.forward.attention, plan.backward.attention);
   row("head", plan.forward.head, plan.backward.head);
-  row("norms and residual interface", plan.forward.residual, plan.backward.residual);
+  row("norms and residual rule", plan.forward.residual, plan.backward.residual);
   if (plan.recomputed > 0) row("computed again", 0, plan.recomputed);
   row("total", plan.forward.total(), plan.backward.total() + plan.recomputed);
   fmt::print("\nDecode cache: {} per token, {} more per sequence\n", format_bytes(plan.cache_bytes_per_token),
              format_bytes(plan.cache_bytes_per_sequence));
-  fmt::print("\nMemory to train with {} x {} tokens a step (the optimizer adds {})\n", shape.B, shape.T,
+  fmt::print("\nMemory to train with {} x {} tokens per step (the optimizer adds {})\n", shape.B, shape.T,
              format_bytes(2 * sizeof(float) * static_cast<std::size_t>(plan.table.floats())));
   std::vector<Arena::Entry> memory = plan.memory;
   std::stable_sort(memory.begin(), memory.end(),
@@ -105,16 +106,16 @@ void describe_plan(const InfoOptions& options) {
 
 void add_info_command(Command app) {
   auto options = std::make_shared<InfoOptions>();
-  Command info = app.add_command(
-      "info",
-      "What a run or a model's folder is; or parameters, FLOPs and memory of a model that may be made");
+  Command info = app.add_command("info",
+                                 "What a run or a model's folder is; or parameters, FLOPs and memory of a "
+                                 "model that does not exist yet");
   info.add_option("path", options->path, "A run, a checkpoint, or a folder with config.json and weights");
   const std::vector<Option> plans = {
       info.add_option("--config", options->config, "A run's configuration, for example of configs/paper"),
       info.add_option("--preset", options->preset, "tiny, mini, small (the default) or medium"),
-      info.add_option("--residual", options->residual, "Residual interface, for example ddl-cc"),
+      info.add_option("--residual", options->residual, "Residual rule, for example ddl-cc"),
       info.add_option("--set", options->set, "Change an option: --set model.channels=8").one_value_each(),
-      info.add_option("--batch", options->batch, "Sequences a step, for the memory plan")
+      info.add_option("--batch", options->batch, "Sequences per step, for the memory plan")
           .range(1, kMaxBatch)
           .show_default()};
   info.add_flag("--json", options->json, "One JSON record");
@@ -123,8 +124,8 @@ void add_info_command(Command app) {
     for (const Option& plan : plans)
       if (plan.given())
         throw UserError(
-            "{} is there already; --config, --preset, --residual, --set and --batch are for one that may be "
-            "made",
+            "{} exists; --config, --preset, --residual, --set and --batch describe a model that does not "
+            "exist yet",
             options->path);
     describe_path(*options);
   });

@@ -8,8 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -24,13 +22,14 @@
 #include "data/corpus.h"
 #include "data/progress_line.h"
 #include "data/shard.h"
+#include "io/file.h"
 
 namespace ddl {
 namespace {
 
-std::string read_stdin() {
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-}
+constexpr std::uint64_t kTextBytes = std::uint64_t{1} << 30;  // of standard input
+
+std::string read_stdin() { return read_standard_input(kTextBytes); }
 
 // Words of all documents of the inputs; returns how many documents there were.
 Index count_words(const std::vector<std::string>& inputs, const CorpusOptions& options, std::FILE* progress,
@@ -66,7 +65,8 @@ void train_command(const TrainArgs& args) {
   std::FILE* const progress = args.json ? nullptr : stderr;
   WordCounter words(default_exec());
   const Index documents = count_words(args.inputs, args.corpus, progress, words);
-  if (words.bytes() == 0) throw UserError("expected text to train on, found none in the given input");
+  if (words.bytes() == 0)
+    throw UserError("{}: expected text to train on, found none", fmt::join(args.inputs, ", "));
   BpeVocabulary vocabulary;
   {
     ProgressLine line("merging", ProgressLine::Unit::kTokens, static_cast<std::uint64_t>(args.vocab),
@@ -182,7 +182,7 @@ void info_command(const InfoArgs& args) {
   }
   fmt::print(
       "{}\n  vocabulary     {} ids{}\n  end of text    {} {}\n  longest token  {} bytes\n  in shards      {} "
-      "bytes a token\n",
+      "bytes per token\n",
       tokenizer->name(), tokenizer->vocab_size(),
       unused > 0 ? fmt::format(", {} of them unused", unused) : "", end_id,
       record["end_of_text_text"].get<std::string>(), tokens.front().size(),
@@ -206,7 +206,8 @@ void add_tokenizer_command(Command app) {
   command.add_option("--vocab", train->vocab, "Vocabulary size: 256 bytes, merged tokens, end of text")
       .show_default();
   command.add_option("--out", train->out, "Folder for tokenizer.json").required();
-  command.add_option("--field", train->corpus.field, "Of JSON Lines and Parquet").show_default();
+  command.add_option("--field", train->corpus.field, "The field of JSON Lines and Parquet with the text")
+      .show_default();
   command.add_option("--format", train->corpus.format, "auto (by name), text, jsonl or parquet")
       .one_of({"auto", "text", "jsonl", "parquet"})
       .show_default();

@@ -1,49 +1,101 @@
 // ./ddl train: train a model on a dataset, or continue a run.
+#include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <string>
 
 #include "cli/commands.h"
+#include "core/error.h"
 #include "core/exec.h"
+#include "core/json.h"
+#include "core/record.h"
+#include "data/progress_line.h"
+#include "infer/generate.h"
 #include "model/engine.h"
 #include "train/config.h"
+#include "train/config_page.h"
+#include "train/find_lr.h"
 #include "train/run.h"
 
 namespace ddl {
+namespace {
+
+struct TrainCommand {
+  RunRequest request;
+  std::string engine;
+  bool json = false, list = false, markdown = false, find_lr = false;
+
+  void execute() {
+    if (!engine.empty()) request.sets.push_back("model.engine=" + engine);
+    if (markdown && !list) throw UserError("--markdown belongs to --options");
+    if (list) return list_options();
+    const StopSignals signals;
+    if (find_lr) return find_rate(signals);
+    request.style = Console::style_for(json);
+    request.sample = sample;
+    const RunOutcome outcome = run_training(request, signals, default_exec());
+    if (outcome.signal != 0) throw ExitWithCode(128 + outcome.signal);
+  }
+
+ private:
+  void list_options() const {
+    const std::string text =
+        markdown ? config_page()
+                 : load_run_config({request.preset, "", request.config_file, request.sets}).options().help();
+    std::fputs(text.c_str(), stdout);
+  }
+
+  // The same choices of chance every time: what differs between two samples is the model.
+  static std::string sample(const Weights& weights, const Tokenizer& tokenizer, const std::string& prompt,
+                            const Exec& ex) {
+    const auto decoder = make_decoder(weights, {}, ex);
+    GenerateOptions options;
+    options.max_new_tokens = 64;
+    options.slide = true;
+    return generate(*decoder, tokenizer, prompt, 1, options, {}, ex).front().text;
+  }
+
+  void find_rate(const StopSignals& signals) const {
+    const FindLrOptions options;
+    ProgressLine line("learning rates", ProgressLine::Unit::kSteps, static_cast<std::uint64_t>(options.steps),
+                      json ? nullptr : stderr);
+    const auto on_step = [&](Index step, const FindLrResult::Point& point) {
+      if (!json)
+        return line.update(static_cast<std::uint64_t>(step),
+                           fmt::format("rate {:.2e}, loss {:.4f}", point.lr, point.loss));
+      Json record = make_record("find_lr_step");
+      record["step"] = step, record["lr"] = point.lr, record["loss"] = point.loss;
+      record["smoothed_loss"] = point.smooth;
+      std::puts(to_line(record).c_str());
+    };
+    const FindLrResult result = find_learning_rate(request, options, on_step, signals, default_exec());
+    if (const int signal = signals.received()) throw ExitWithCode(128 + signal);
+    std::fputs(json ? (to_line(result.json()) + "\n").c_str() : result.screen().c_str(), stdout);
+  }
+};
+
+}  // namespace
 
 void add_train_command(Command app) {
-  struct Arguments {
-    RunRequest request;
-    std::string engine;
-    bool json = false, list = false;
-  };
-  auto args = std::make_shared<Arguments>();
-  Command train = app.add_command("train", "Train a model on a dataset, or go on with a run");
-  train.add_option("config", args->request.config_file,
+  auto c = std::make_shared<TrainCommand>();
+  Command train = app.add_command("train", "Train a model on a dataset, or continue a run");
+  train.add_option("config", c->request.config_file,
                    "A TOML file (see configs/); without one, small defaults");
-  train.add_option("--set", args->request.sets, "key=value, over the file; may be repeated").one_value_each();
-  train.add_option("--data", args->request.data, "The dataset's folder (from `ddl data prepare`)");
-  train.add_option("--out", args->request.out, "The run's folder (default: runs/NAME of the config)");
-  train.add_option("--from", args->request.from,
+  train.add_option("--set", c->request.sets, "key=value, over the file; may be repeated").one_value_each();
+  train.add_option("--data", c->request.data, "The dataset's folder (from `ddl data prepare`)");
+  train.add_option("--out", c->request.out, "The run's folder (default: runs/NAME of the config)");
+  train.add_option("--from", c->request.from,
                    "Start from this model's weights: a run, a checkpoint, or a folder (see `ddl import`)");
-  train.add_flag("--resume", args->request.resume, "Go on from the run's newest checkpoint");
-  train.add_option("--preset", args->request.preset, "Sizes: tiny, mini, small or medium");
-  train.add_option("--engine", args->engine, "What computes: native, or the slow reference")
+  train.add_flag("--resume", c->request.resume, "Continue from the run's newest checkpoint");
+  train.add_option("--preset", c->request.preset, "Sizes: tiny, mini, small or medium");
+  train.add_option("--engine", c->engine, "What computes: native, or the slow reference")
       .one_of(engine_names());
-  train.add_flag("--json", args->json, "Print every record as a line of JSON");
-  train.add_flag("--options", args->list,
-                 "List every option with its value here (0: from the data), and end");
-  train.on_run([args] {
-    if (!args->engine.empty()) args->request.sets.push_back("model.engine=" + args->engine);
-    if (args->list) {
-      const RunRequest& r = args->request;
-      std::fputs(load_run_config({r.preset, "", r.config_file, r.sets}).options().help().c_str(), stdout);
-      return;
-    }
-    args->request.style = Console::style_for(args->json);
-    const StopSignals signals;
-    const RunOutcome outcome = run_training(args->request, signals, default_exec());
-    if (outcome.signal != 0) throw ExitWithCode(128 + outcome.signal);
-  });
+  train.add_flag("--json", c->json, "Print every record as a line of JSON");
+  train.add_flag("--find-lr", c->find_lr,
+                 "Try growing learning rates for 100 steps, suggest one, and write no run");
+  train.add_flag("--options", c->list, "List every option with its value here (0: from the data), and end");
+  train.add_flag("--markdown", c->markdown, "With --options: the reference page docs/configuration.md");
+  train.on_run([c] { c->execute(); });
 }
 
 }  // namespace ddl

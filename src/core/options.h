@@ -7,7 +7,7 @@
 //     std::string residual = "ddl-cc";
 //     void describe(Options& o) {
 //       o.add("model.layers", layers, "Transformer blocks").range(1, 1000);
-//       o.add("model.residual", residual, "residual interface").choices({"baseline", "ddl-cc"});
+//       o.add("model.residual", residual, "residual rule").choices({"baseline", "ddl-cc"});
 //     }
 //   };
 #pragma once

@@ -1,9 +1,7 @@
 // Finds out what a path holds and loads it.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,27 +10,14 @@
 #include "core/record.h"
 #include "data/bpe_parse.h"
 #include "data/tokenizer.h"
+#include "io/file.h"
 
 namespace ddl {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{256} << 20;
-
-std::string read_small_file(const fs::path& path) {
-  std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  if (!error && bytes > kMaxFileBytes)
-    throw UserError("{}: expected a tokenizer file of at most {} bytes, found {}", path.string(),
-                    kMaxFileBytes, bytes);
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!error && bytes > 0) text << file.rdbuf();
-  if (error || !file || (bytes > 0 && !text))
-    throw UserError("{}: cannot be read ({})", path.string(), error ? error.message() : "reading failed");
-  return std::move(text).str();
-}
+std::string read_small_file(const fs::path& path) { return read_file(path.string(), kTokenizerFileBytes); }
 
 // The end-of-text token named by tokenizer_config.json in the same folder, if any. That file is optional
 // and has other uses, so anything odd in it is no error.

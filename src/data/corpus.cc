@@ -24,12 +24,12 @@ bool hidden(const fs::path& path) { return path.filename().string().starts_with(
 
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> found;
-  std::error_code error;
+  std::error_code error, leads_nowhere;  // a link to nothing, or in a circle, is no file
   fs::recursive_directory_iterator it(folder, error), end;
   while (!error && it != end) {
     if (hidden(it->path())) {
-      if (it->is_directory()) it.disable_recursion_pending();
-    } else if (it->is_regular_file() && !format_of(it->path().string()).empty()) {
+      if (it->is_directory(leads_nowhere)) it.disable_recursion_pending();
+    } else if (it->is_regular_file(leads_nowhere) && !format_of(it->path().string()).empty()) {
       found.push_back(it->path().string());
     }
     it.increment(error);

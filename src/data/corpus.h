@@ -65,9 +65,9 @@ class CorpusReader {
 
   const std::vector<InputFile>& inputs() const { return inputs_; }
   const BadRows& bad_rows() const { return bad_rows_; }
-  Index documents() const { return documents_; }              // begun so far
-  Index blank() const { return blank_; }                      // left out: nothing but white space
-  std::uint64_t bytes_read() const;                           // of the files, before decompression
+  Index documents() const { return documents_; }  // begun so far
+  Index blank() const { return blank_; }          // left out: nothing but white space
+  std::uint64_t bytes_read() const;  // of the files, before decompression, behind the last document or piece
   std::uint64_t bytes_total() const { return bytes_total_; }  // 0 where unknown
 
  private:

@@ -1,9 +1,15 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
+#include <utility>
 
+#include "core/error.h"
+#include "core/json_fields.h"
 #include "data/partial_folder.h"
+#include "io/byte_stream.h"
 #include "io/file.h"
 #include "io/sha256.h"
 
@@ -21,6 +27,30 @@ std::vector<std::string> names_in(const std::string& folder) {
   if (error) throw UserError("{}: the folder cannot be read ({})", folder, error.message());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::string plain_name(const JsonFields& fields, const char* name) {
+  std::string text = fields.text(name);
+  if (text.empty() || fs::path(text).filename() != text || text.find('\0') != text.npos)
+    fields.refuse(name, "the name of a file in the folder");
+  return text;
+}
+
+// Files a manifest lists, with their entries.
+struct ListedFile {
+  std::string name, sha256;
+};
+std::vector<ListedFile> listed_files(const Json& json, const std::string& path) {
+  const JsonFields manifest(json, path);
+  std::vector<ListedFile> files;
+  for (const char* split : {"train", "val"})
+    for (const JsonFields& shard : manifest.object(split).objects("shards")) {
+      files.push_back({plain_name(shard, "file"), shard.text("sha256")});
+      if (!shard.has("answers")) continue;
+      const JsonFields answers = shard.object("answers");
+      files.push_back({plain_name(answers, "file"), answers.text("sha256")});
+    }
+  return files;
 }
 
 bool has(const std::vector<std::string>& names, const char* name) {
@@ -60,8 +90,17 @@ void TokenStream::read_answers(Index begin, Index count, std::uint8_t* out) cons
 }
 
 Dataset Dataset::open(const std::string& folder, const Exec& ex) {
+  if (fs::is_regular_file(folder)) {
+    const std::string name = fs::path(without_compression_suffix(folder)).stem().string();
+    throw UserError(
+        "{0}: a file, expected the folder of a dataset. Make one of it:\n"
+        "  ./ddl tokenizer train {0} --vocab 4096 --out tokenizer\n"
+        "  ./ddl data prepare {0} --tokenizer tokenizer --out data/{1}\n"
+        "then give --data data/{1}",
+        folder, name);
+  }
   if (!fs::is_directory(folder))
-    throw UserError("{}: no such folder; make a dataset with `ddl data prepare INPUT... --out {}`", folder,
+    throw UserError("{}: no such folder; make a dataset with `./ddl data prepare INPUT... --out {}`", folder,
                     folder);
   Dataset dataset;
   dataset.folder_ = folder;
@@ -83,39 +122,32 @@ Dataset Dataset::open(const std::string& folder, const Exec& ex) {
 void Dataset::open_prepared(const std::string& text) {
   const std::string path = folder_ + "/dataset.json";
   form_ = "ddl";
-  try {
-    std::string error;
-    manifest_ = parse_json(text, &error);
-    if (!manifest_.is_object())
-      throw UserError("{}: damaged: not a JSON object{}", path, error.empty() ? "" : ": " + error);
-    if (manifest_.at("format") != "ddl-dataset" || manifest_.at("version") != 1)
-      throw UserError("{}: not a dataset of this program, or of a newer version", path);
-    vocab_size_ = manifest_.at("vocab_size").get<Index>();
-    end_of_text_ = manifest_.at("end_of_text").get<TokenId>();
-    const auto open_split = [&](const char* split) {
-      std::vector<TokenShard> shards;
-      for (const auto& entry : manifest_.at(split).at("shards")) {
-        const std::string name = entry.at("file").get<std::string>();
-        if (fs::path(name).filename() != name)
-          throw UserError("{}: '{}' is not a plain file name", path, name);
-        shards.emplace_back(folder_ + "/" + name);
-        const Index tokens = entry.at("tokens").get<Index>();
-        if (shards.back().tokens() != tokens)
-          throw UserError("{}: {} tokens, but dataset.json says {}", shards.back().path(),
-                          shards.back().tokens(), tokens);
-        if (shards.back().has_answers() != entry.contains("answers"))
-          throw UserError("{}: dataset.json and the folder disagree on whether it exists",
-                          answers_path(shards.back().path()));
-      }
-      return TokenStream(std::move(shards));
-    };
-    train_ = open_split("train");
-    val_ = open_split("val");
-  } catch (const Json::exception& error) {
-    throw UserError("{}: damaged: {}", path, error.what());
-  }
-  if (vocab_size_ < 1 || static_cast<Index>(*end_of_text_) >= vocab_size_)
-    throw UserError("{}: damaged: vocab_size {} with end_of_text {}", path, vocab_size_, *end_of_text_);
+  std::string error;
+  manifest_ = parse_json(text, &error);
+  if (!manifest_.is_object())
+    throw UserError("{}: damaged: not a JSON object{}", path, error.empty() ? "" : ": " + error);
+  const JsonFields manifest(manifest_, path);
+  if (manifest.at("format") != "ddl-dataset" || manifest.at("version") != 1)
+    throw UserError("{}: not a dataset of this program, or of a newer version", path);
+  vocab_size_ = manifest.whole("vocab_size", 1, std::numeric_limits<std::int32_t>::max());
+  end_of_text_ = static_cast<TokenId>(manifest.whole("end_of_text", 0, vocab_size_ - 1));
+  const auto open_split = [&](const char* split) {
+    std::vector<TokenShard> shards;
+    for (const JsonFields& entry : manifest.object(split).objects("shards")) {
+      const std::string name = plain_name(entry, "file");
+      shards.emplace_back(folder_ + "/" + name);
+      const Index tokens = entry.whole("tokens");
+      if (shards.back().tokens() != tokens)
+        throw UserError("{}: {} tokens, but dataset.json says {}", shards.back().path(),
+                        shards.back().tokens(), tokens);
+      if (shards.back().has_answers() != entry.has("answers"))
+        throw UserError("{}: dataset.json and the folder disagree on whether it exists",
+                        answers_path(shards.back().path()));
+    }
+    return TokenStream(std::move(shards));
+  };
+  train_ = open_split("train");
+  val_ = open_split("val");
 }
 
 void Dataset::open_shards(const std::vector<std::string>& names) {
@@ -148,9 +180,10 @@ void Dataset::open_shards(const std::vector<std::string>& names) {
 void Dataset::read_all(const Exec& ex) {
   Sha256 hash;
   if (!manifest_.is_null()) hash.update(to_line(manifest_));
-  for (const TokenStream* stream : {&train_, &val_})
-    for (const TokenShard& shard : stream->shards()) {
+  for (TokenStream* stream : {&train_, &val_})
+    for (TokenShard& shard : stream->shards()) {
       const TokenShard::Contents contents = shard.read_all(ex);
+      shard.expect_at_most(contents.largest);
       largest_.push_back(contents.largest);
       hash.update(fmt::format("|{}|{}|{}|{}|", fs::path(shard.path()).filename().string(), shard.tokens(),
                               shard.token_bytes(), shard.has_answers()));
@@ -173,13 +206,7 @@ void Dataset::check_vocab(Index vocab_size, const Exec& ex) const {
 void Dataset::verify_hashes(const Exec& ex) const {
   if (manifest_.is_null())
     throw UserError("{}: no dataset.json, so there are no hashes to compare with", folder_);
-  std::vector<std::pair<std::string, std::string>> files;  // name, hash
-  for (const char* split : {"train", "val"})
-    for (const auto& shard : manifest_[split]["shards"]) {
-      files.emplace_back(shard.at("file"), shard.at("sha256"));
-      if (shard.contains("answers"))
-        files.emplace_back(shard["answers"].at("file"), shard["answers"].at("sha256"));
-    }
+  const std::vector<ListedFile> files = listed_files(manifest_, folder_ + "/dataset.json");
   parallel_for(std::ssize(files), ex, [&](Index i) {
     const auto& [name, expected] = files[i];
     const std::string found = sha256_file(folder_ + "/" + name);
@@ -192,16 +219,8 @@ void Dataset::verify_hashes(const Exec& ex) const {
 std::string first_foreign_entry(const std::string& folder) {
   const std::string path = folder + "/dataset.json";
   std::vector<std::string> own = {"dataset.json", "tokenizer.json", "tokenizer_config.json"};
-  try {
-    const Json manifest = parse_json(read_file(path));
-    for (const char* split : {"train", "val"})
-      for (const auto& shard : manifest.at(split).at("shards")) {
-        own.push_back(shard.at("file"));
-        if (shard.contains("answers")) own.push_back(shard["answers"].at("file"));
-      }
-  } catch (const Json::exception& error) {
-    throw UserError("{}: damaged: {}", path, error.what());
-  }
+  for (ListedFile& file : listed_files(parse_json(read_file(path)), path))
+    own.push_back(std::move(file.name));
   std::sort(own.begin(), own.end());
   for (const std::string& name : names_in(folder))
     if (!has(own, name.c_str())) return folder + "/" + name;

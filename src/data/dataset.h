@@ -28,6 +28,7 @@ class TokenStream {
   void read(Index begin, Index count, TokenId* out) const;
   void read_answers(Index begin, Index count, std::uint8_t* out) const;
   const std::vector<TokenShard>& shards() const { return shards_; }
+  std::vector<TokenShard>& shards() { return shards_; }
 
  private:
   // Calls piece(shard, begin in it, count, offset of the piece) for each shard the range touches.
@@ -40,7 +41,7 @@ class TokenStream {
 
 class Dataset {
  public:
-  // Maps and reads everything once: checks sizes against headers, and tokens against the vocabulary where the
+  // Reads everything once: checks sizes against headers, and tokens against the vocabulary where the
   // folder says what it is. Throws UserError naming the file and what is wrong.
   static Dataset open(const std::string& folder, const Exec& ex);
 

@@ -15,6 +15,7 @@ class DocumentSource {
  public:
   virtual ~DocumentSource() = default;
   virtual bool next(Document& document) = 0;
+  // Of the file, as far as documents and pieces have been handed out: what is read ahead does not count.
   virtual std::uint64_t bytes_read() const = 0;
 };
 
@@ -28,11 +29,20 @@ std::unique_ptr<DocumentSource> open_parquet_source(const std::string& path, con
                                                     BadRows& bad);
 bool parquet_is_built_in();
 
+// Of `file_bytes` read, which gave `taken` bytes of text, those handed out while `waiting` of them are not.
+inline std::uint64_t handed_out(std::uint64_t file_bytes, std::uint64_t taken, std::uint64_t waiting) {
+  if (waiting == 0) return file_bytes;
+  if (waiting >= taken) return 0;
+  return static_cast<std::uint64_t>(static_cast<double>(file_bytes) * static_cast<double>(taken - waiting) /
+                                    static_cast<double>(taken));
+}
+
 // The pieces of a text held in memory, one at a time.
 class PieceSplitter {
  public:
   void start(std::string text) { text_ = std::move(text), begin_ = 0, piece_ = 0; }
   bool next(Document& document);
+  std::size_t bytes_left() const { return text_.size() - begin_; }
 
  private:
   std::string text_;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/json_fields.h"
 #include "data/tokenizer.h"
 
 namespace ddl {
@@ -69,7 +70,8 @@ Json describe_dataset(const Dataset& dataset, const Tokenizer* tokenizer, const 
   Json json = make_record("dataset");
   json["folder"] = dataset.folder();
   json["form"] = dataset.form();
-  if (!dataset.manifest().is_null()) json["tokenizer"] = dataset.manifest().value("tokenizer", "");
+  if (!dataset.manifest().is_null())
+    json["tokenizer"] = JsonFields(dataset.manifest(), dataset.folder() + "/dataset.json").text("tokenizer");
   if (dataset.vocab_size() > 0) json["vocab_size"] = dataset.vocab_size();
   // Bare shards do not say what begins a document; their tokenizer does.
   std::optional<TokenId> end_of_text = dataset.end_of_text();

@@ -37,7 +37,11 @@ class JsonlSource : public DocumentSource {
  public:
   JsonlSource(std::unique_ptr<ByteStream> stream, std::string first, const CorpusOptions& options,
               BadRows& bad)
-      : stream_(std::move(stream)), buffer_(std::move(first)), field_(options.field), bad_(bad) {}
+      : stream_(std::move(stream)),
+        buffer_(std::move(first)),
+        field_(options.field),
+        bad_(bad),
+        taken_(buffer_.size()) {}
 
   bool next(Document& document) override {
     if (splitter_.next(document)) return true;
@@ -62,7 +66,9 @@ class JsonlSource : public DocumentSource {
     }
     return false;
   }
-  std::uint64_t bytes_read() const override { return stream_->file_offset(); }
+  std::uint64_t bytes_read() const override {
+    return handed_out(stream_->file_offset(), taken_, buffer_.size() - begin_ + splitter_.bytes_left());
+  }
 
  private:
   void set_answers(Document& document) {
@@ -104,6 +110,7 @@ class JsonlSource : public DocumentSource {
       buffer_.resize(buffer_.size() + kReadBytes);
       const std::size_t got = stream_->read(buffer_.data() + searched, kReadBytes);
       buffer_.resize(searched + got);
+      taken_ += got;
       at_end_ = got == 0;
     }
   }
@@ -114,6 +121,7 @@ class JsonlSource : public DocumentSource {
   BadRows& bad_;
   JsonRow row_;
   PieceSplitter splitter_;
+  std::uint64_t taken_;  // bytes that came from the stream
   std::size_t begin_ = 0;
   Index line_number_ = 0;
   bool at_end_ = false, too_long_ = false;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+#include "core/json_fields.h"
 #include "core/rng.h"
 #include "data/permutation.h"
 #include "data/tokenizer.h"
@@ -94,17 +96,14 @@ Json Loader::state(Index step) const {
               {"rows_per_step", options_.rows}, {"tokens", stream_.tokens()}, {"step", step}};
 }
 
-Index Loader::resume(const Json& saved) const {
+Index Loader::resume(const Json& saved, const std::string& where) const {
   const Json ours = state(0);
-  for (const auto& [key, value] : ours.items()) {
-    if (!saved.contains(key)) throw UserError("loader state: '{}' is missing", key);
-    if (key != "step" && saved[key] != value)
-      throw UserError("loader state: {} was {} and is {} now; the run cannot continue where it stopped", key,
-                      to_line(saved[key]), to_line(value));
-  }
-  if (!saved["step"].is_number_integer() || saved["step"].get<Index>() < 0)
-    throw UserError("loader state: step is {}", to_line(saved["step"]));
-  return saved["step"].get<Index>();
+  const JsonFields fields(saved, where, "loader.");
+  for (const auto& [key, value] : ours.items())
+    if (key != "step" && fields.at(key) != value)
+      throw UserError("{}: loader.{} was {} and is {} now; the run cannot continue where it stopped", where,
+                      key, to_line(saved[key]), to_line(value));
+  return fields.whole("step");
 }
 
 FixedWindows::FixedWindows(const TokenStream& stream, std::optional<TokenId> end_of_text, Index context,

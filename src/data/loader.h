@@ -62,9 +62,9 @@ class Loader {
 
   // The few integers a checkpoint keeps; `step` is the next one to load.
   Json state(Index step) const;
-  // The next step to load. Throws UserError showing the difference where the state belongs to other data,
-  // seed, order or batch shape.
-  Index resume(const Json& state) const;
+  // The next step to load. Throws UserError, which begins with `where` (a file's name), showing the difference
+  // where the state belongs to other data, seed, order or batch shape.
+  Index resume(const Json& state, const std::string& where = "loader state") const;
 
  private:
   Index window_begin(Index row) const;

@@ -68,7 +68,7 @@ class ParquetSource : public DocumentSource {
       names += (names.empty() ? "" : ", ") + name;
       if (name != field_) continue;
       if (column->physical_type() != parquet::Type::BYTE_ARRAY || column->max_repetition_level() != 0)
-        throw UserError("{}: column '{}' does not hold one string a row", path_, field_);
+        throw UserError("{}: column '{}' does not hold one string per row", path_, field_);
       column_ = i;
       optional_ = column->max_definition_level() > 0;
       present_level_ = column->max_definition_level();

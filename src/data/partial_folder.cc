@@ -17,6 +17,20 @@ namespace ddl {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// What a link leads to is not ours to clear.
+void refuse_link(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_symlink(fs::symlink_status(path, ignored)))
+    throw UserError(
+        "{}: expected nothing here, or what an interrupted run left; found a symbolic link: move it "
+        "away, or choose another --out",
+        path);
+}
+
+}  // namespace
+
 PartialFolder::PartialFolder(std::string target, CheckExisting check_existing)
     : target_(std::move(target)), check_existing_(std::move(check_existing)) {
   while (target_.size() > 1 && target_.back() == '/') target_.pop_back();
@@ -24,8 +38,9 @@ PartialFolder::PartialFolder(std::string target, CheckExisting check_existing)
   marker_path_ = workplace_ + "/" + kIncompleteMarker;
   path_ = workplace_ + "/new";
   check_target();
+  refuse_link(workplace_);
   make_folders(workplace_);
-  lock_ = ::open(workplace_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  lock_ = ::open(workplace_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (lock_ < 0) throw UserError("{}: cannot be opened ({})", workplace_, std::strerror(errno));
   try {
     lock();
@@ -49,12 +64,14 @@ void PartialFolder::lock() {
   struct stat locked {
   }, named{};
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 || ::fstat(lock_, &locked) != 0 ||
-      ::stat(workplace_.c_str(), &named) != 0 || locked.st_ino != named.st_ino)
+      ::lstat(workplace_.c_str(), &named) != 0 || locked.st_ino != named.st_ino ||
+      locked.st_dev != named.st_dev)
     throw UserError("{}: another process is writing it", workplace_);
 }
 
 // The marker is written before anything else and removed last. So a folder without one is not ours.
 void PartialFolder::mark() {
+  refuse_link(marker_path_);
   if (!fs::exists(marker_path_) && !fs::is_empty(workplace_))
     throw UserError(
         "{}: expected nothing here, or what an interrupted run left (with {}); found a folder of another "

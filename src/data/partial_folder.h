@@ -16,8 +16,8 @@ class PartialFolder {
   using CheckExisting = std::function<void(const std::string& target)>;
 
   // Refuses, before any work: a target that is a file, or that `check_existing` refuses; a folder
-  // TARGET.partial that another process is writing; and one that is not ours. Removes what an interrupted run
-  // left in it.
+  // TARGET.partial that another process is writing; one that is not ours; and a symbolic link of that name,
+  // which may lead to a folder of others. Removes what an interrupted run left in it.
   PartialFolder(std::string target, CheckExisting check_existing);
   ~PartialFolder();  // removes what was not committed, or what was replaced
   PartialFolder(const PartialFolder&) = delete;

@@ -90,7 +90,7 @@ class Preparation {
     if (!options_.force) throw UserError("{}: a dataset is there already; --force replaces it", folder);
     if (const std::string other = first_foreign_entry(folder); !other.empty())
       throw UserError(
-          "{}: is not of the dataset beside it, which --force would remove with all that is there; "
+          "{}: does not belong to the dataset next to it, which --force would remove with all that is there; "
           "move it away, or choose another folder",
           other);
   }

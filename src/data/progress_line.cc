@@ -69,7 +69,10 @@ ProgressLine::~ProgressLine() {
 std::string ProgressLine::text(std::uint64_t done, double seconds, const std::string& note,
                                std::size_t columns) const {
   const bool bytes = unit_ == Unit::kBytes;
-  const char* unit = bytes ? "MB" : unit_ == Unit::kTokens ? "tokens" : "documents";
+  const char* unit = bytes                    ? "MB"
+                     : unit_ == Unit::kTokens ? "tokens"
+                     : unit_ == Unit::kSteps  ? "steps"
+                                              : "documents";
   const auto amount = [&](double x) {
     return bytes ? fmt::format("{:.1f}", x / 1e6) : fmt::format("{:.0f}", x);
   };

@@ -25,7 +25,7 @@ std::string fit_line(std::vector<LinePart> parts, std::string_view separator, st
 
 class ProgressLine {
  public:
-  enum class Unit { kBytes, kTokens, kDocuments };
+  enum class Unit { kBytes, kTokens, kDocuments, kSteps };
 
   // `total` 0: unknown. `stream` null: silent.
   ProgressLine(std::string what, Unit unit, std::uint64_t total, std::FILE* stream);

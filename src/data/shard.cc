@@ -3,40 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 namespace ddl {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "shards are mapped as they are");
+static_assert(std::endian::native == std::endian::little, "shards are read as they are");
 
 constexpr std::int32_t kMagic = 20240520, kLlama3Magic = 20240801, kLlama3Version = 7;
 using Header = std::array<std::int32_t, kShardHeaderBytes / sizeof(std::int32_t)>;
-
-// Mapped tokens may be unaligned for their type only if the header's size were odd; it is not.
-template <class T>
-std::span<const T> as(std::span<const std::byte> bytes, Index skip, Index count) {
-  return {reinterpret_cast<const T*>(bytes.data() + skip), static_cast<std::size_t>(count)};
-}
-
-template <class T>
-std::optional<TokenShard::Bad> first_bad(std::span<const T> tokens, Index vocab_size, const Exec& ex) {
-  constexpr Index kChunk = Index{1} << 20;
-  const Index chunks = ceil_div(std::ssize(tokens), kChunk);
-  std::vector<T> largest(static_cast<std::size_t>(chunks), 0);
-  parallel_chunks(std::ssize(tokens), kChunk, ex, [&](Index begin, Index end) {
-    T top = 0;
-    for (Index i = begin; i < end; ++i) top = std::max(top, tokens[i]);
-    largest[begin / kChunk] = top;
-  });
-  for (Index c = 0; c < chunks; ++c) {
-    if (static_cast<Index>(largest[c]) < vocab_size) continue;
-    for (Index i = c * kChunk;; ++i)
-      if (static_cast<Index>(tokens[i]) >= vocab_size) return TokenShard::Bad{i, tokens[i]};
-  }
-  return std::nullopt;
-}
 
 constexpr Index kChecksumBytes = Index{1} << 22;  // one checksum per this many bytes
 
@@ -65,9 +43,12 @@ Checksum checksum(std::span<const std::byte> bytes) {
 
 template <class T>
 TokenId largest_of(std::span<const std::byte> bytes) {
-  const auto tokens = as<T>(bytes, 0, std::ssize(bytes) / static_cast<Index>(sizeof(T)));
   T top = 0;
-  for (const T token : tokens) top = std::max(top, token);
+  for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    T token;
+    std::memcpy(&token, bytes.data() + at, sizeof token);
+    top = std::max(top, token);
+  }
   return top;
 }
 
@@ -100,11 +81,9 @@ void ShardWriter::finish() {
 }
 
 TokenShard::TokenShard(const std::string& path, BareFiles bare) : path_(path), file_(path) {
-  const Index bytes = std::ssize(file_.bytes());
+  const auto bytes = static_cast<Index>(file_.size());
   Header header{};
-  if (bytes > 0)
-    std::memcpy(header.data(), file_.bytes().data(),
-                std::min<std::size_t>(file_.bytes().size(), sizeof header));
+  file_.read(0, header.data(), std::min<std::size_t>(file_.size(), sizeof header));
   const bool llama3 = header[0] == kLlama3Magic;
   if (header[0] == kMagic || llama3) {
     const std::int32_t version = header[1];
@@ -130,45 +109,62 @@ TokenShard::TokenShard(const std::string& path, BareFiles bare) : path_(path), f
   }
   const std::string sidecar = answers_path(path);
   if (sidecar != path && std::filesystem::exists(sidecar)) {
-    answers_ = MappedFile(sidecar);
-    if (std::ssize(answers_.bytes()) != tokens_)
-      throw UserError("{}: {} bytes, expected {}, one for each token of {}", sidecar, answers_.bytes().size(),
+    answers_ = SteadyFile(sidecar);
+    if (static_cast<Index>(answers_.size()) != tokens_)
+      throw UserError("{}: {} bytes, expected {}, one for each token of {}", sidecar, answers_.size(),
                       tokens_, path);
   }
 }
 
-void TokenShard::read(Index begin, Index count, TokenId* out) const {
+void TokenShard::read_raw(Index begin, Index count, TokenId* out) const {
   DDL_CHECK(begin >= 0 && count >= 0 && begin + count <= tokens_, "{} + {} of {}", begin, count, tokens_);
-  const Index skip = header_bytes_ + begin * token_bytes_;
-  if (token_bytes_ == 4) {
-    if (count > 0) std::memcpy(out, file_.bytes().data() + skip, static_cast<std::size_t>(count) * 4);
-    return;
+  const auto offset = static_cast<std::uint64_t>(header_bytes_ + begin * token_bytes_);
+  if (token_bytes_ == 4) return file_.read(offset, out, static_cast<std::size_t>(count) * 4);
+  std::array<std::uint16_t, 4096> narrow_tokens;
+  for (Index done = 0; done < count;) {
+    const Index here = std::min<Index>(count - done, std::ssize(narrow_tokens));
+    file_.read(offset + static_cast<std::uint64_t>(done) * 2, narrow_tokens.data(),
+               static_cast<std::size_t>(here) * 2);
+    std::copy_n(narrow_tokens.begin(), here, out + done);
+    done += here;
   }
-  const auto tokens = as<std::uint16_t>(file_.bytes(), skip, count);
-  std::copy(tokens.begin(), tokens.end(), out);
+}
+
+void TokenShard::read(Index begin, Index count, TokenId* out) const {
+  read_raw(begin, count, out);
+  // The time of a change does not show every one: what is written through a mapping comes without.
+  for (Index i = 0; i < count; ++i)
+    if (out[i] > largest_)
+      throw UserError(
+          "{}: changed while it was in use: token {} at position {}, where the largest was {}; put the old "
+          "file "
+          "back",
+          path_, out[i], begin + i, largest_);
 }
 
 void TokenShard::read_answers(Index begin, Index count, std::uint8_t* out) const {
   DDL_CHECK(begin >= 0 && count >= 0 && begin + count <= tokens_, "{} + {} of {}", begin, count, tokens_);
   if (count == 0) return;
   if (has_answers())
-    std::memcpy(out, answers_.bytes().data() + begin, static_cast<std::size_t>(count));
+    answers_.read(static_cast<std::uint64_t>(begin), out, static_cast<std::size_t>(count));
   else
     std::fill_n(out, count, std::uint8_t{0});
 }
 
 TokenShard::Contents TokenShard::read_all(const Exec& ex) const {
-  const auto tokens = file_.bytes().subspan(static_cast<std::size_t>(header_bytes_)),
-             answers = answers_.bytes();
-  const Index token_chunks = ceil_div(std::ssize(tokens), kChecksumBytes),
-              chunks = token_chunks + ceil_div(std::ssize(answers), kChecksumBytes);
+  const Index token_bytes = tokens_ * token_bytes_, answer_bytes = has_answers() ? tokens_ : 0;
+  const Index token_chunks = ceil_div(token_bytes, kChecksumBytes),
+              chunks = token_chunks + ceil_div(answer_bytes, kChecksumBytes);
   std::vector<TokenId> largest(static_cast<std::size_t>(token_chunks), 0);
   std::vector<Checksum> sums(static_cast<std::size_t>(chunks));
   parallel_for(chunks, ex, [&](Index c) {
     const bool of_tokens = c < token_chunks;
-    const auto all = of_tokens ? tokens : answers;
-    const auto begin = static_cast<std::size_t>((of_tokens ? c : c - token_chunks) * kChecksumBytes);
-    const auto bytes = all.subspan(begin, std::min(all.size() - begin, std::size_t{kChecksumBytes}));
+    const Index begin = (of_tokens ? c : c - token_chunks) * kChecksumBytes;
+    const Index count = std::min((of_tokens ? token_bytes : answer_bytes) - begin, kChecksumBytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(count));
+    (of_tokens ? file_ : answers_)
+        .read(static_cast<std::uint64_t>((of_tokens ? header_bytes_ : 0) + begin), bytes.data(),
+              bytes.size());
     sums[c] = checksum(bytes);
     if (of_tokens)
       largest[c] = token_bytes_ == 4 ? largest_of<std::uint32_t>(bytes) : largest_of<std::uint16_t>(bytes);
@@ -181,10 +177,18 @@ TokenShard::Contents TokenShard::read_all(const Exec& ex) const {
 }
 
 std::optional<TokenShard::Bad> TokenShard::find_out_of_range(Index vocab_size, const Exec& ex) const {
-  if (token_bytes_ == 4)
-    return first_bad(as<std::uint32_t>(file_.bytes(), header_bytes_, tokens_), vocab_size, ex);
-  if (vocab_size > 0xffff) return std::nullopt;
-  return first_bad(as<std::uint16_t>(file_.bytes(), header_bytes_, tokens_), vocab_size, ex);
+  constexpr Index kChunk = Index{1} << 20;
+  std::vector<std::optional<Bad>> first(static_cast<std::size_t>(ceil_div(tokens_, kChunk)));
+  parallel_chunks(tokens_, kChunk, ex, [&](Index begin, Index end) {
+    std::vector<TokenId> tokens(static_cast<std::size_t>(end - begin));
+    read_raw(begin, end - begin, tokens.data());
+    const auto bad = std::find_if(tokens.begin(), tokens.end(),
+                                  [&](TokenId token) { return static_cast<Index>(token) >= vocab_size; });
+    if (bad != tokens.end()) first[begin / kChunk] = Bad{begin + (bad - tokens.begin()), *bad};
+  });
+  for (const auto& bad : first)
+    if (bad) return bad;
+  return std::nullopt;
 }
 
 std::string answers_path(const std::string& shard_path) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,13 +46,14 @@ enum class BareFiles { kRefuse, kAccept };  // files without a header
 
 class TokenShard {
  public:
-  // Maps the file and its file of answers, if any; throws UserError where sizes disagree.
+  // Opens the file and its file of answers, if any; throws UserError where sizes disagree. So does every later
+  // reading where another process has changed one of them since.
   explicit TokenShard(const std::string& path, BareFiles bare = BareFiles::kRefuse);
 
   const std::string& path() const { return path_; }
   Index tokens() const { return tokens_; }
   int token_bytes() const { return token_bytes_; }
-  bool has_answers() const { return !answers_.bytes().empty(); }
+  bool has_answers() const { return answers_.size() > 0; }
 
   void read(Index begin, Index count, TokenId* out) const;
   void read_answers(Index begin, Index count, std::uint8_t* out) const;  // zeros where there is no sidecar
@@ -62,6 +64,8 @@ class TokenShard {
     std::vector<std::uint64_t> checksums;  // of tokens and answers; the number of threads changes nothing
   };
   Contents read_all(const Exec& ex) const;
+  // From now on a token above this one means that the file has changed.
+  void expect_at_most(TokenId largest) { largest_ = largest; }
 
   struct Bad {
     Index position;
@@ -71,8 +75,10 @@ class TokenShard {
   std::optional<Bad> find_out_of_range(Index vocab_size, const Exec& ex) const;
 
  private:
+  void read_raw(Index begin, Index count, TokenId* out) const;
   std::string path_;
-  MappedFile file_, answers_;
+  SteadyFile file_, answers_;
+  TokenId largest_ = std::numeric_limits<TokenId>::max();
   int token_bytes_ = 2;
   Index header_bytes_ = 0;
   Index tokens_ = 0;

@@ -18,7 +18,10 @@ namespace {
 class TextSource : public DocumentSource {
  public:
   TextSource(std::unique_ptr<ByteStream> stream, std::string first, const std::string& separator)
-      : stream_(std::move(stream)), buffer_(std::move(first)), separator_(separator) {}
+      : stream_(std::move(stream)),
+        buffer_(std::move(first)),
+        separator_(separator),
+        taken_(buffer_.size()) {}
 
   bool next(Document& document) override {
     for (;;) {
@@ -54,7 +57,9 @@ class TextSource : public DocumentSource {
       read_more();
     }
   }
-  std::uint64_t bytes_read() const override { return stream_->file_offset(); }
+  std::uint64_t bytes_read() const override {
+    return handed_out(stream_->file_offset(), taken_, buffer_.size() - begin_);
+  }
 
  private:
   void emit(std::size_t bytes, Document& document) {
@@ -69,12 +74,14 @@ class TextSource : public DocumentSource {
     buffer_.resize(before + kReadBytes);
     const std::size_t got = stream_->read(buffer_.data() + before, kReadBytes);
     buffer_.resize(before + got);
+    taken_ += got;
     at_end_ = got == 0;
   }
 
   std::unique_ptr<ByteStream> stream_;
   std::string buffer_;
   std::string separator_;
+  std::uint64_t taken_;       // bytes that came from the stream
   std::size_t begin_ = 0;     // of what is not handed out yet
   std::size_t searched_ = 0;  // bytes after begin_ known to hold no separator
   Index piece_ = 0;

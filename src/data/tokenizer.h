@@ -14,6 +14,8 @@ namespace ddl {
 
 using TokenId = std::uint32_t;
 
+inline constexpr std::uint64_t kTokenizerFileBytes = std::uint64_t{256} << 20;  // of the largest that is read
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -52,7 +53,11 @@ class Evaluation {
     PythonWords words;
     std::vector<TokenId> ids;
     const auto push_window = [&](ScoreRequest window) { push(std::move(window)); };
+    const auto share_read = [&] {
+      return total_bytes > 0 ? static_cast<double>(reader.bytes_read()) / total_bytes : 0;
+    };
     bool inside = false;
+    double read = 0;  // share of the input that is behind us, scored or waiting
     const auto end_document = [&] {
       if (inside) windows.finish(push_window), documents_.back().words = words.count();
       inside = false;
@@ -71,8 +76,7 @@ class Evaluation {
       words.add(piece.text);
       ids.clear();
       tokenizer.encode(piece.text, ids);
-      const double from = behind_,
-                   to = total_bytes > 0 ? static_cast<double>(reader.bytes_read()) / total_bytes : 0;
+      const double from = std::exchange(read, share_read()), to = read;
       for (std::size_t i = 0; i < ids.size(); ++i) {
         windows.add(static_cast<std::int32_t>(ids[i]), push_window);
         if (waiting_tokens_ < kTokensAtOnce) continue;

@@ -42,6 +42,13 @@ std::optional<Means> paper_means(const EvalReport& report) {
   return means;
 }
 
+// "piqa, 3 documents; the first: WHY"; the reason of a whole task names it.
+std::string left_out_line(const LeftOut& left) {
+  if (left.documents == 0) return left.reason;
+  return fmt::format("{}, {} document{}: {}", left.task, left.documents,
+                     left.documents == 1 ? "" : "s; the first", left.reason);
+}
+
 std::string number(Metric metric, double value) {
   return fmt::format("{:.{}f}", value, metric == Metric::kPerplexity ? 3 : 4);
 }
@@ -92,8 +99,10 @@ std::string report_table(const EvalReport& report) {
     }
     row.insert(row.end(), {"", "", "", ""});
   }
-  return layout(rows) +
-         (means ? "The mean counts each task the same; for acc_norm acc where a task has none.\n" : "");
+  std::string text = layout(rows);
+  if (means) text += "The mean counts each task the same; for acc_norm acc where a task has none.\n";
+  for (const LeftOut& left : report.left_out) text += fmt::format("left out: {}\n", left_out_line(left));
+  return text;
 }
 
 Json report_json(const EvalReport& report) {
@@ -114,6 +123,10 @@ Json report_json(const EvalReport& report) {
                                       {"effective", result.documents}};
     json["data_hash"][result.task] = result.data_hash;
   }
+  for (const LeftOut& left : report.left_out)
+    json["left_out"].push_back({{"task", left.task},
+                                {"documents", left.documents == 0 ? Json("all") : Json(left.documents)},
+                                {"reason", left.reason}});
   if (const auto means = paper_means(report))
     json["mean_of_eight"] = {{"acc", means->acc}, {"acc_norm", means->headline}};
   return json;

@@ -9,11 +9,12 @@
 
 namespace ddl {
 
-// One line per task; with the paper's eight among them also their unweighted mean.
+// One line per task; with the paper's eight among them also their unweighted mean. Below them what was left out,
+// and why.
 std::string report_table(const EvalReport& report);
 
 // The harness's keys: results[task]["acc,none"], versions, n-shot, n-samples, higher_is_better. Also
-// data_hash, which is ours.
+// data_hash and left_out, which are ours.
 Json report_json(const EvalReport& report);
 
 // The paper's rows for the same number of shots, next to ours, in percent. Throws UserError where

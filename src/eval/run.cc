@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/options.h"
@@ -55,7 +59,9 @@ class TaskRun {
         score_(score),
         samples_(samples),
         values_(task_.metrics.size(), std::vector<double>(questions_.size())),
-        missing_(questions_.size(), 0) {
+        missing_(questions_.size(), 0),
+        fits_(questions_.size(), true),
+        left_out_{task_.name, 0, ""} {
     for (Index i = 0; i < std::ssize(questions_); ++i) {
       const Question& question = questions_[i];
       if (const auto* earlier = samples_ ? samples_->find(task_.name, i, question) : nullptr) {
@@ -64,21 +70,30 @@ class TaskRun {
         continue;
       }
       try {
-        for (ScoreRequest& r : encode_question(question, tokenizer_)) {
-          check_length(r);
+        std::vector<ScoreRequest> requests = encode_question(question, tokenizer_);
+        for (const ScoreRequest& r : requests) check_length(r);
+        for (ScoreRequest& r : requests) {
           requests_.push_back(std::move(r));
           asked_.push_back({i, missing_[i]++});
         }
       } catch (const UserError& error) {
-        throw UserError("{}: {}: {}", task_.name, question.place, error.what());
+        if (request_.strict)
+          throw UserError("{}: {}: {} (nothing was scored)", task_.name, question.place, error.what());
+        if (left_out_.documents++ == 0)
+          left_out_.reason = fmt::format("{}: {}", question.place, error.what());
+        fits_[static_cast<std::size_t>(i)] = false;
       }
     }
   }
 
+  const LeftOut& left_out() const { return left_out_; }
+  Index documents() const { return std::ssize(questions_) - left_out_.documents; }
+
   // All of a task's requests go to the scorer at once: the more it sees, the more of them share a beginning.
   // A document is finished, and written to the samples, when the last of its scores arrives.
   void run() {
-    ProgressLine progress(task_.name, ProgressLine::Unit::kDocuments, questions_.size(), request_.progress);
+    ProgressLine progress(task_.name, ProgressLine::Unit::kDocuments, static_cast<std::uint64_t>(documents()),
+                          request_.progress);
     progress.skip(scored_before_);
     std::vector<std::vector<Score>> scores(questions_.size());
     for (std::size_t i = 0; i < scores.size(); ++i) scores[i].resize(static_cast<std::size_t>(missing_[i]));
@@ -101,15 +116,19 @@ class TaskRun {
   }
 
   TaskResult result(const PreparedTask& prepared, const Exec& ex) const {
-    TaskResult result{
-        task_.name, task_.version, request_.shots, std::ssize(questions_), prepared.documents_in_split, "",
-        {}};
+    TaskResult result{task_.name, task_.version, request_.shots, documents(), prepared.documents_in_split, "",
+                      {}};
     Sha256 sha;
-    for (const Question& question : questions_) sha.update(question.hash());
+    for (std::size_t i = 0; i < questions_.size(); ++i)
+      if (fits_[i]) sha.update(questions_[i].hash());
     result.data_hash = sha.hex();
-    for (std::size_t m = 0; m < task_.metrics.size(); ++m)
-      result.metrics.push_back({task_.metrics[m], aggregate(task_.metrics[m], values_[m]),
-                                standard_error(task_.metrics[m], values_[m], ex)});
+    for (std::size_t m = 0; m < task_.metrics.size(); ++m) {
+      std::vector<double> values;
+      for (std::size_t i = 0; i < questions_.size(); ++i)
+        if (fits_[i]) values.push_back(values_[m][i]);
+      result.metrics.push_back({task_.metrics[m], aggregate(task_.metrics[m], values),
+                                standard_error(task_.metrics[m], values, ex)});
+    }
     return result;
   }
 
@@ -122,9 +141,10 @@ class TaskRun {
     const Index tokens = std::ssize(request.continuation);
     if (request_.context > 0 && tokens > request_.context)
       throw UserError(
-          "a continuation of {} tokens cannot be scored by a model with a context of {}; leave {} out, or "
-          "evaluate a model with a longer context (nothing was scored)",
-          tokens, request_.context, task_.name);
+          "a continuation of {} tokens cannot be scored by a model with a context of {}; evaluate a model "
+          "with a "
+          "longer context",
+          tokens, request_.context);
   }
 
   void write_sample(Index i, const std::vector<Score>& scores) {
@@ -151,6 +171,8 @@ class TaskRun {
   std::vector<ScoreRequest> requests_;
   std::vector<Asked> asked_;    // by each request
   std::vector<Index> missing_;  // scores of each document that have not come
+  std::vector<bool> fits_;      // each document; the others are left out
+  LeftOut left_out_;
   std::uint64_t scored_before_ = 0;
 };
 
@@ -192,20 +214,40 @@ std::vector<Task> find_tasks(const std::vector<std::string>& names, const std::v
 
 EvalReport run_tasks(const EvalRequest& request, const Tokenizer& tokenizer, const ScoreFunction& score,
                      const Exec& ex) {
-  std::vector<PreparedTask> prepared;
+  EvalReport report;
+  std::deque<PreparedTask> prepared;
   SampleFile::Identity identity{request.model_hash, request.shots, {}};
   for (const Task& task : request.tasks) {
-    prepared.push_back(prepare(task, request));
     identity.tasks[task.name] = task.version;
+    try {
+      prepared.push_back(prepare(task, request));
+    } catch (const UserError& error) {
+      if (request.strict) throw;
+      report.left_out.push_back({task.name, 0, error.what()});
+    }
   }
+  const auto refuse_nothing_left = [&](bool anything) {
+    if (anything) return;
+    std::vector<std::string> reasons;
+    for (const LeftOut& left : report.left_out)
+      reasons.push_back(left.documents == 0 ? left.reason : left.task + ": " + left.reason);
+    if (reasons.size() == 1) throw UserError("{}", reasons.front());
+    throw UserError("none of the tasks can be scored:\n  {}", fmt::join(reasons, "\n  "));
+  };
+  refuse_nothing_left(!prepared.empty() || request.tasks.empty());
   std::optional<SampleFile> samples;
   if (!request.samples.empty()) samples.emplace(request.samples, std::move(identity));
   // Of all tasks first: what is wrong with the last shows before hours are spent on the others.
   std::deque<TaskRun> runs;
-  for (const PreparedTask& task : prepared)
-    runs.emplace_back(task, request, tokenizer, score, samples ? &*samples : nullptr);
-  EvalReport report;
+  for (const PreparedTask& task : prepared) {
+    TaskRun& run = runs.emplace_back(task, request, tokenizer, score, samples ? &*samples : nullptr);
+    if (run.left_out().documents > 0) report.left_out.push_back(run.left_out());
+  }
+  refuse_nothing_left(request.tasks.empty() || std::any_of(runs.begin(), runs.end(), [](const TaskRun& r) {
+                        return r.documents() > 0;
+                      }));
   for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].documents() == 0) continue;
     runs[i].run();
     report.results.push_back(runs[i].result(prepared[i], ex));
   }

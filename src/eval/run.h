@@ -29,6 +29,7 @@ struct EvalRequest {
   Index context = 0;       // the model's: no continuation may be longer; 0: not known
   std::string samples;     // a file; "": none
   std::string model_hash;  // of the samples' lines
+  bool strict = false;     // what cannot be scored is an error, before anything is
   std::FILE* progress = nullptr;
 };
 
@@ -50,16 +51,25 @@ struct TaskResult {
   double headline() const;
 };
 
+// What could not be scored: a task, or documents of one.
+struct LeftOut {
+  std::string task;
+  Index documents = 0;  // 0: the whole task
+  std::string reason;   // of the first of them
+};
+
 struct EvalReport {
   std::vector<TaskResult> results;
+  std::vector<LeftOut> left_out = {};
 };
 
 // The tasks of a list of names ("all": the eight of the paper), each once.
 // For an unknown name throws UserError with the nearest known one.
 std::vector<Task> find_tasks(const std::vector<std::string>& names, const std::vector<Task>& custom);
 
-// All data is read and made into requests before anything is scored. Throws UserError on anything wrong with
-// it, naming the task, the file and the row.
+// All data is read and made into requests before anything is scored. A task whose data is missing or wrong, and a
+// document that does not fit, are left out, and the report says so. Throws UserError naming the task, the file and
+// the row where nothing is left to score, and with `strict` on the first of them.
 EvalReport run_tasks(const EvalRequest& request, const Tokenizer& tokenizer, const ScoreFunction& score,
                      const Exec& ex);
 

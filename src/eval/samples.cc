@@ -1,7 +1,14 @@
 #include "eval/samples.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
-#include <filesystem>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string_view>
 
@@ -10,28 +17,58 @@
 #include "io/file.h"
 
 namespace ddl {
+namespace {
+
+constexpr std::uint64_t kMaxBytes = std::uint64_t{16} << 30;
+
+}  // namespace
 
 SampleFile::SampleFile(std::string path, Identity identity)
     : path_(std::move(path)), identity_(std::move(identity)) {
-  if (std::filesystem::exists(path_)) {
-    const std::string text = read_file(path_);
-    const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is no whole line
-    Index line = 0;
-    for (std::size_t begin = 0; begin < whole;) {
-      const std::size_t end = text.find('\n', begin);
-      ++line;
-      const Json record = parse_json(std::string_view(text).substr(begin, end - begin));
-      try {
-        keep(record, line);
-      } catch (const Json::exception&) {
-        throw UserError("{}:{}: not a line of a --samples file; give another name, or remove it", path_,
-                        line);
-      }
-      begin = end + 1;
-    }
-    if (whole < text.size()) write_file_atomic(path_, std::string_view(text).substr(0, whole));
+  lock();
+  try {
+    if (lock_ >= 0) read_earlier();
+    writer_ = std::make_unique<RecordWriter>(path_);
+  } catch (...) {
+    if (lock_ >= 0) ::close(lock_);
+    throw;
   }
-  writer_ = std::make_unique<RecordWriter>(path_);
+}
+
+SampleFile::~SampleFile() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+// Two evaluations would each score everything and write it twice. A pipe or a device holds nothing to go on from.
+void SampleFile::lock() {
+  struct stat info {};
+  if (::stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return;
+  lock_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) throw UserError("{}: cannot be opened for writing ({})", path_, std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(lock_);
+    throw UserError("{}: another evaluation is writing it; wait for it, or give another --samples file",
+                    path_);
+  }
+}
+
+void SampleFile::read_earlier() {
+  const std::string text = read_file(path_, kMaxBytes);
+  const std::size_t whole = text.rfind('\n') + 1;  // 0 where there is no whole line
+  Index line = 0;
+  for (std::size_t begin = 0; begin < whole;) {
+    const std::size_t end = text.find('\n', begin);
+    ++line;
+    const Json record = parse_json(std::string_view(text).substr(begin, end - begin));
+    try {
+      keep(record, line);
+    } catch (const Json::exception&) {
+      throw UserError("{}:{}: not a line of a --samples file; give another name, or remove it", path_, line);
+    }
+    begin = end + 1;
+  }
+  if (whole < text.size() && ::ftruncate(lock_, static_cast<off_t>(whole)) != 0)
+    throw UserError("{}: cannot be written ({})", path_, std::strerror(errno));
 }
 
 void SampleFile::keep(const Json& record, Index line) {

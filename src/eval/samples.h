@@ -25,8 +25,11 @@ class SampleFile {
   };
 
   // Reads what an earlier evaluation left; a last line that was cut off is dropped. Throws UserError naming
-  // file and line where it is not of this evaluation.
+  // file and line where it is not of this evaluation, and where another process is writing the file.
   SampleFile(std::string path, Identity identity);
+  ~SampleFile();
+  SampleFile(const SampleFile&) = delete;
+  SampleFile& operator=(const SampleFile&) = delete;
 
   // The scores of a document that was scored before, or null. Throws UserError where the question differs.
   const std::vector<Score>* find(const std::string& task, Index document, const Question& question) const;
@@ -40,9 +43,12 @@ class SampleFile {
     std::vector<Score> scores;
     Index line = 0;
   };
+  void lock();
+  void read_earlier();
   void keep(const Json& record, Index line);
   std::string path_;
   Identity identity_;
+  int lock_ = -1;  // the file, where it is one that can be locked
   std::map<std::pair<std::string, Index>, Kept> kept_;
   std::unique_ptr<RecordWriter> writer_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 
 #include "core/error.h"
 #include "core/options.h"
@@ -10,6 +11,8 @@
 
 namespace ddl {
 namespace {
+
+constexpr std::size_t kMaxNameBytes = 200;  // of a task and of a file; the system's limit is a little above
 
 struct MetricEntry {
   Metric metric;
@@ -76,8 +79,11 @@ Task task_of(const Json& toml) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   };
-  if (task.name.empty() || task.name == "all" || !std::all_of(task.name.begin(), task.name.end(), plain))
-    throw UserError("task is '{}', expected a name of letters, digits, _ and - (not \"all\")", task.name);
+  if (task.name.empty() || task.name == "all" || task.name.size() > kMaxNameBytes ||
+      !std::all_of(task.name.begin(), task.name.end(), plain))
+    throw UserError(
+        "task is '{}', expected a name of letters, digits, _ and - (not \"all\"), at most {} of them",
+        task.name.substr(0, kMaxNameBytes), kMaxNameBytes);
   if (toml.contains("version")) {
     if (!toml["version"].is_number())
       throw UserError("version is {}, expected a number", json_kind(toml["version"]));
@@ -93,7 +99,11 @@ Task task_of(const Json& toml) {
   task.fewshot_delimiter = string_at(toml, "fewshot_delimiter", task.fewshot_delimiter);
 
   for (const std::string& split : {task.training_split, task.validation_split, task.test_split})
-    if (!split.empty()) task.files[split] = {split};
+    if (split.size() > kMaxNameBytes)
+      throw UserError("a split is named '{}', expected a name of at most {} bytes",
+                      split.substr(0, kMaxNameBytes), kMaxNameBytes);
+    else if (!split.empty())
+      task.files[split] = {split};
   if (toml.contains("files")) {
     if (!toml["files"].is_object())
       throw UserError("files is {}, expected a table", json_kind(toml["files"]));
@@ -101,6 +111,10 @@ Task task_of(const Json& toml) {
       if (!task.files.contains(split))
         throw UserError("files.{}: the task names no split '{}'", split, split);
       task.files[split] = strings_at(toml["files"], split);
+      for (const std::string& name : task.files[split])
+        if (name.empty() || name.size() > kMaxNameBytes || name.find('\0') != name.npos)
+          throw UserError("files.{} holds '{}', expected names of files of at most {} bytes", split,
+                          name.substr(0, kMaxNameBytes), kMaxNameBytes);
     }
   }
 
@@ -111,7 +125,7 @@ Task task_of(const Json& toml) {
     task.forms.emplace_back(form);
   } else {
     for (const std::string& key : kFormKeys)
-      if (toml.contains(key)) throw UserError("{} stands beside [[form]], expected inside", key);
+      if (toml.contains(key)) throw UserError("{} stands outside [[form]], expected inside", key);
     if (!toml["form"].is_array() || toml["form"].empty()) throw UserError("form: expected [[form]] tables");
     for (const Json& form : toml["form"]) task.forms.emplace_back(form);
   }

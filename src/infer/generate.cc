@@ -117,10 +117,10 @@ class Batch {
     show(text, text.stream.finish());
     text.result.ended = why;
     if (text.result.ended == "context")
-      events_.notice(
-          fmt::format("the context of {} tokens is full, and the model was made for no more; --slide goes on "
-                      "with its last half",
-                      decoder_.context()));
+      events_.notice(fmt::format(
+          "the context of {} tokens is full, and the model was made for no more; --slide continues "
+          "with its last half",
+          decoder_.context()));
     events_.finished(text.index, text.result);
     return false;
   }

@@ -29,8 +29,8 @@ std::int32_t Sampler::next(std::span<const float> logits_V, std::span<const std:
   candidates_.resize(logits_V.size());
   for (std::size_t i = 0; i < logits_V.size(); ++i) {
     if (!std::isfinite(logits_V[i]))
-      throw UserError("the model's logit of token {} is {}: its weights are damaged or diverged", i,
-                      logits_V[i]);
+      throw BadWeights("the model's logit of token {} is {}: its weights are damaged or diverged", i,
+                       logits_V[i]);
     candidates_[i] = {logits_V[i], static_cast<std::int32_t>(i)};
   }
   if (options_.repetition_penalty != 1)

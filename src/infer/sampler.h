@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/error.h"
 #include "core/index.h"
 #include "core/rng.h"
 
@@ -22,13 +23,19 @@ struct SamplerOptions {
   void check() const;  // throws UserError
 };
 
+// Logits that are not numbers; whoever knows where the weights came from can say so.
+class BadWeights : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 class Sampler {
  public:
   // `stream` tells several texts of one seed apart.
   Sampler(const SamplerOptions& options, std::uint64_t stream);
 
-  // logits_V may be the front of a longer row: ids outside are never chosen. Throws UserError where the
-  // logits are not numbers.
+  // logits_V may be the front of a longer row: ids outside are never chosen. Throws BadWeights where
+  // the logits are not numbers.
   std::int32_t next(std::span<const float> logits_V, std::span<const std::int32_t> history);
 
  private:

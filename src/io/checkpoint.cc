@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/json_fields.h"
 #include "io/file.h"
 #include "io/sha256.h"
 
@@ -29,9 +31,9 @@ std::optional<Index> step_of(const std::string& name) {
 
 std::vector<std::string> folders_in(const std::string& parent) {
   std::vector<std::string> names;
-  std::error_code error;
+  std::error_code error, ignored;
   for (const auto& entry : fs::directory_iterator(parent, error))
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+    if (entry.is_directory(ignored)) names.push_back(entry.path().filename().string());
   return names;  // a folder that is not there holds none
 }
 
@@ -122,26 +124,24 @@ void verify_checkpoint(const std::string& folder, FileChoice hashed) {
   const std::string path = fmt::format("{}/{}", folder, kManifest);
   if (!fs::exists(path))
     throw UserError("{}: no {}, so this is not a complete checkpoint", folder, kManifest);
-  try {
-    const Json manifest = parse_json(read_file(path));
-    if (manifest.at("format") != "ddl-checkpoint" || manifest.at("version") != 1)
-      throw UserError("{}: not a checkpoint of this program, or of a newer version", path);
-    for (const auto& [name, entry] : manifest.at("files").items()) {
-      if (fs::path(name).filename() != name) throw UserError("{}: '{}' is not a plain file name", path, name);
-      const std::string file = folder + "/" + name;
-      std::error_code error;
-      const auto found_bytes = fs::file_size(file, error);
-      if (error) throw UserError("{}: missing, though the manifest lists it", file);
-      if (found_bytes != entry.at("bytes").get<std::uintmax_t>())
-        throw UserError("{}: {} bytes, the manifest says {}", file, found_bytes,
-                        entry.at("bytes").get<std::uintmax_t>());
-      if (!hashed(name)) continue;
-      if (const std::string hash = sha256_file(file); hash != entry.at("sha256").get<std::string>())
-        throw UserError("{}: changed since it was written: SHA-256 {}, the manifest says {}", file, hash,
-                        entry.at("sha256").get<std::string>());
-    }
-  } catch (const Json::exception& error) {
-    throw UserError("{}: damaged: {}", path, error.what());
+  const Json json = parse_json(read_file(path));
+  const JsonFields manifest(json, path);
+  if (manifest.at("format") != "ddl-checkpoint" || manifest.at("version") != 1)
+    throw UserError("{}: not a checkpoint of this program, or of a newer version", path);
+  const JsonFields files = manifest.object("files");
+  for (const auto& [name, ignored] : manifest.at("files").items()) {
+    if (fs::path(name).filename() != name) throw UserError("{}: '{}' is not a plain file name", path, name);
+    const JsonFields entry = files.object(name);
+    const std::string file = folder + "/" + name;
+    std::error_code error;
+    const auto found_bytes = fs::file_size(file, error);
+    if (error) throw UserError("{}: missing, though the manifest lists it", file);
+    if (found_bytes != static_cast<std::uintmax_t>(entry.whole("bytes")))
+      throw UserError("{}: {} bytes, the manifest says {}", file, found_bytes, entry.whole("bytes"));
+    if (!hashed(name)) continue;
+    if (const std::string hash = sha256_file(file); hash != entry.text("sha256"))
+      throw UserError("{}: changed since it was written: SHA-256 {}, the manifest says {}", file, hash,
+                      entry.text("sha256"));
   }
 }
 

@@ -1,15 +1,20 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -46,6 +51,38 @@ std::uint64_t size_of(int file, const std::string& path) {
   return static_cast<std::uint64_t>(info.st_size);
 }
 
+std::string read_whole(int file, const std::string& path, std::uint64_t expected, std::uint64_t limit) {
+  std::string contents;
+  std::size_t filled = 0;
+  while (expected <= limit && filled <= limit) {
+    if (filled == contents.size())  // it grew, or its size is unknown
+      contents.resize(filled == 0 && expected > 0 ? expected : filled + kBufferBytes);
+    const ssize_t got = ::read(file, contents.data() + filled, contents.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(path, "cannot be read");
+    if (got == 0) {
+      contents.resize(filled);
+      return contents;
+    }
+    filled += static_cast<std::size_t>(got);
+  }
+  throw UserError("{}: expected a file of at most {} MB, found more; give the name of another file", path,
+                  limit >> 20);
+}
+
+// A dataset may have more files than a process may hold open at first.
+int open_to_hold(const std::string& path) {
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct rlimit files {};
+  if (file < 0 && errno == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+    file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  }
+  if (file < 0) fail(path, "cannot be opened");
+  return file;
+}
+
 void write_all(int file, const std::string& path, const char* data, std::size_t bytes) {
   while (bytes > 0) {
     const ssize_t done = ::write(file, data, bytes);
@@ -58,8 +95,35 @@ void write_all(int file, const std::string& path, const char* data, std::size_t 
   }
 }
 
+constexpr std::string_view kTemporary = ".tmp";
+
 // The process id keeps two programs that write the same file from sharing a temporary.
-std::string temporary_name(const std::string& path) { return path + ".tmp" + std::to_string(::getpid()); }
+std::string temporary_name(const std::string& path) {
+  return fmt::format("{}{}{}", path, kTemporary, ::getpid());
+}
+
+// Who writes a temporary file holds its lock, so one that can be locked was left by a process that was killed.
+void remove_left_temporaries(const std::string& path) {
+  const std::string beginning = std::filesystem::path(path).filename().string() + std::string(kTemporary);
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(parent_folder(path), error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.size() == beginning.size() || !name.starts_with(beginning) ||
+        name.find_first_not_of("0123456789", beginning.size()) != name.npos)
+      continue;
+    const Descriptor file(::open(entry->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (file.value >= 0 && ::flock(file.value, LOCK_EX | LOCK_NB) == 0) ::unlink(entry->path().c_str());
+  }
+}
+
+// Whether `path` still names the open file: another process may have removed it just before it was locked.
+bool still_named(int file, const std::string& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(file, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
+         open.st_dev == named.st_dev;
+}
 
 // Exists and is no plain file: a pipe, a device, or a folder, which FileWriter refuses.
 bool is_special(const std::string& path) {
@@ -80,21 +144,14 @@ std::string follow_links(std::string path) {
 
 }  // namespace
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::uint64_t limit) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.value < 0) fail(path, "cannot be opened");
-  std::string contents(size_of(file.value, path), '\0');
-  std::size_t filled = 0;
-  for (;;) {
-    if (filled == contents.size()) contents.resize(filled + kBufferBytes);  // it grew, or its size is unknown
-    const ssize_t got = ::read(file.value, contents.data() + filled, contents.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path, "cannot be read");
-    if (got == 0) break;
-    filled += static_cast<std::size_t>(got);
-  }
-  contents.resize(filled);
-  return contents;
+  return read_whole(file.value, path, size_of(file.value, path), limit);
+}
+
+std::string read_standard_input(std::uint64_t limit) {
+  return read_whole(STDIN_FILENO, "standard input", 0, limit);
 }
 
 MappedFile::MappedFile(const std::string& path) {
@@ -124,9 +181,88 @@ void MappedFile::release() const {
   if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
 }
 
-FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file_ < 0) fail(path_, "cannot be opened for writing");
+SteadyFile::SteadyFile(const std::string& path) : path_(path), file_(open_to_hold(path)) {
+  struct stat info {};
+  try {
+    size_ = size_of(file_, path);
+    if (::fstat(file_, &info) != 0) fail(path, "cannot be examined");
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
+  changed_s_ = info.st_mtim.tv_sec;
+  changed_ns_ = info.st_mtim.tv_nsec;
+}
+
+SteadyFile::~SteadyFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+SteadyFile::SteadyFile(SteadyFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, -1)),
+      size_(std::exchange(other.size_, 0)),
+      changed_s_(other.changed_s_),
+      changed_ns_(other.changed_ns_) {}
+
+SteadyFile& SteadyFile::operator=(SteadyFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(file_, other.file_);
+  std::swap(size_, other.size_);
+  std::swap(changed_s_, other.changed_s_);
+  std::swap(changed_ns_, other.changed_ns_);
+  return *this;
+}
+
+void SteadyFile::read(std::uint64_t offset, void* out, std::size_t bytes) const {
+  DDL_CHECK(offset + bytes <= size_, "offset {} + {} of {}", offset, bytes, size_);
+  auto* to = static_cast<char*>(out);
+  bool ended = false;
+  while (bytes > 0 && !ended) {
+    const ssize_t got = ::pread(file_, to, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(path_, "cannot be read");
+    ended = got == 0;
+    to += got;
+    offset += static_cast<std::uint64_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+  // After reading: a change before this moment shows here, and a later one has not been read.
+  struct stat info {};
+  if (::fstat(file_, &info) != 0) fail(path_, "cannot be examined");
+  const auto found = static_cast<std::uint64_t>(info.st_size);
+  if (found != size_)
+    throw UserError("{}: changed while it was in use: it had {} bytes and has {} now; put the old file back",
+                    path_, size_, found);
+  if (ended) throw UserError("{}: cannot be read: it ends at byte {} of {}", path_, offset, size_);
+  if (info.st_mtim.tv_sec != changed_s_ || info.st_mtim.tv_nsec != changed_ns_)
+    throw UserError("{}: changed while it was in use: something has written to it; put the old file back",
+                    path_);
+}
+
+FileWriter::FileWriter(std::string path, Lock lock) : path_(std::move(path)) {
+  constexpr int kAttempts = 100;  // whoever removes what others left holds a lock for an instant
+  const auto open_file = [&](int flags) {
+    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    if (file_ < 0) fail(path_, "cannot be opened for writing");
+  };
+  if (lock == Lock::kNo) {
+    open_file(O_TRUNC);
+    return;
+  }
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    open_file(0);
+    const bool busy =
+        ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // else there are no locks
+    if (!busy && still_named(file_, path_)) {
+      if (::ftruncate(file_, 0) == 0) return;
+      ::close(file_);
+      fail(path_, "cannot be opened for writing");
+    }
+    ::close(file_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  throw UserError("{}: another process is writing it", path_);
 }
 
 FileWriter::~FileWriter() { ::close(file_); }
@@ -161,7 +297,10 @@ void FileWriter::sync() {
 
 AtomicFile::AtomicFile(std::string path)
     : target_(follow_links(std::move(path))),
-      writer_(is_special(target_) ? target_ : temporary_name(target_)) {}
+      writer_(is_special(target_) ? target_ : temporary_name(target_),
+              is_special(target_) ? FileWriter::Lock::kNo : FileWriter::Lock::kYes) {
+  if (renames()) remove_left_temporaries(target_);
+}
 
 AtomicFile::~AtomicFile() {
   if (!committed_ && renames()) ::unlink(writer_.path().c_str());

@@ -11,7 +11,10 @@
 
 namespace ddl {
 
-std::string read_file(const std::string& path);
+// The largest file that is read whole where nothing else is said. A larger one is not what it was taken for.
+inline constexpr std::uint64_t kWholeFileBytes = std::uint64_t{64} << 20;
+std::string read_file(const std::string& path, std::uint64_t limit = kWholeFileBytes);
+std::string read_standard_input(std::uint64_t limit = kWholeFileBytes);
 
 // A file's bytes, mapped read-only. An empty file maps to no bytes. Movable, not copyable.
 class MappedFile {
@@ -32,11 +35,36 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// A file that is read at any place and must stay what it was when it was opened. Where another process cuts a
+// mapped file short, reading it ends the program; this says what became of the file instead.
+class SteadyFile {
+ public:
+  SteadyFile() = default;  // of no bytes
+  explicit SteadyFile(const std::string& path);
+  ~SteadyFile();
+  SteadyFile(SteadyFile&& other) noexcept;
+  SteadyFile& operator=(SteadyFile&& other) noexcept;
+  SteadyFile(const SteadyFile&) = delete;
+  SteadyFile& operator=(const SteadyFile&) = delete;
+
+  std::uint64_t size() const { return size_; }
+  // All of these bytes, from any thread. Throws UserError where the file has changed since it was opened.
+  void read(std::uint64_t offset, void* out, std::size_t bytes) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int file_ = -1;
+  std::uint64_t size_ = 0;
+  std::int64_t changed_s_ = 0, changed_ns_ = 0;  // the time of its last change
+};
+
 // Appends to a file through a buffer. Closing without flush() drops what is still buffered; bytes that reach
 // the disk without an error do so only after sync().
 class FileWriter {
  public:
-  explicit FileWriter(std::string path);  // creates or truncates
+  enum class Lock { kNo, kYes };  // held until the file is closed, which the end of the process does, too
+  explicit FileWriter(std::string path, Lock lock = Lock::kNo);  // creates or truncates
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -57,8 +85,9 @@ class FileWriter {
 };
 
 // Writes to a temporary file in the folder of `path`. commit() syncs it, renames it to `path` and syncs the
-// folder. Destroyed without commit(), it leaves `path` as it was and no temporary file. A symbolic link stays
-// one: its target is replaced. A pipe or a device cannot be replaced in this way and is written to directly.
+// folder. Destroyed without commit(), it leaves `path` as it was and no temporary file; what a killed process
+// left is removed by the next one that writes `path`. A symbolic link stays one: its target is replaced. A pipe
+// or a device cannot be replaced in this way and is written to directly.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "core/bf16.h"
 #include "core/cache_line.h"
@@ -53,6 +54,25 @@ std::size_t to_size(const Json& value, const std::string& source, const std::str
     refuse(source, fmt::format("{}: expected a whole number of 0 or more, found {}", what,
                                to_line(value).substr(0, 80)));
   return value.get<std::size_t>();
+}
+
+std::uint64_t header_length(std::span<const std::byte> beginning) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, beginning.data(), sizeof length);
+  return length;
+}
+
+SafetensorsHeader read_header(const SteadyFile& file) {
+  std::vector<std::byte> beginning(std::min<std::size_t>(file.size(), kLengthBytes));
+  file.read(0, beginning.data(), beginning.size());
+  if (beginning.size() == kLengthBytes) {
+    const std::uint64_t length = header_length(beginning), after = file.size() - kLengthBytes;
+    if (length <= std::min<std::uint64_t>(after, kMaxHeaderBytes)) {  // else it is refused without being read
+      beginning.resize(kLengthBytes + length);
+      file.read(kLengthBytes, beginning.data() + kLengthBytes, length);
+    }
+  }
+  return parse_safetensors(beginning, file.size(), file.path());
 }
 
 TensorInfo parse_tensor(const std::string& name, const Json& entry, std::size_t data_bytes,
@@ -104,15 +124,17 @@ std::string describe_tensor(std::string_view dtype, std::span<const Index> shape
   return fmt::format("{} [{}]", dtype, fmt::join(shape, ", "));
 }
 
-SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& source) {
-  if (file.size() < kLengthBytes)
-    refuse(source, fmt::format("it has {} bytes, the header's length alone takes 8", file.size()));
-  std::uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
-  if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes)
+SafetensorsHeader parse_safetensors(std::span<const std::byte> beginning, std::size_t file_bytes,
+                                    const std::string& source) {
+  if (file_bytes < kLengthBytes)
+    refuse(source, fmt::format("it has {} bytes, the header's length alone takes 8", file_bytes));
+  const std::uint64_t length = header_length(beginning);
+  if (length > kMaxHeaderBytes || length > file_bytes - kLengthBytes)
     refuse(source, fmt::format("its header claims {} bytes, the file has {} after the length", length,
-                               file.size() - kLengthBytes));
-  const auto* text = reinterpret_cast<const char*>(file.data() + kLengthBytes);
+                               file_bytes - kLengthBytes));
+  DDL_CHECK(beginning.size() >= kLengthBytes + length, "{} bytes of a header of {}", beginning.size(),
+            length);
+  const auto* text = reinterpret_cast<const char*>(beginning.data() + kLengthBytes);
   if (length == 0 || *text != '{') refuse(source, "its header does not begin with '{'");
   const Json root = parse_json({text, static_cast<std::size_t>(length)});
   if (!root.is_object())
@@ -120,7 +142,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
 
   SafetensorsHeader header;
   header.data_begin = kLengthBytes + static_cast<std::size_t>(length);
-  const std::size_t data_bytes = file.size() - header.data_begin;
+  const std::size_t data_bytes = file_bytes - header.data_begin;
   for (const auto& [name, entry] : root.items()) {
     if (name == "__metadata__") {
       if (!entry.is_object()) refuse(source, "__metadata__ is not an object");
@@ -150,17 +172,13 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : path_(path), file_(path), header_(parse_safetensors(file_.bytes(), path)) {
+    : path_(path), file_(path), header_(read_header(file_)) {
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) index_of_.emplace(header_.tensors[i].name, i);
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
   const auto found = index_of_.find(name);
   return found == index_of_.end() ? nullptr : &header_.tensors[found->second];
-}
-
-std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
-  return file_.bytes().subspan(header_.data_begin + tensor.begin, tensor.byte_count);
 }
 
 const TensorInfo& SafetensorsFile::expect(std::string_view name, std::span<const Index> shape) const {
@@ -178,15 +196,19 @@ const TensorInfo& SafetensorsFile::expect(std::string_view name, std::span<const
 
 void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, float* out) const {
   const TensorInfo* tensor = &expect(name, shape);
-  const std::byte* from = bytes(*tensor).data();
+  constexpr Index kAtOnce = Index{1} << 16;
   const auto convert = [&]<class Stored>(Stored, auto to_float) {
-    for (Index i = 0; i < tensor->count; ++i) {
-      Stored stored;
-      std::memcpy(&stored, from + static_cast<std::size_t>(i) * sizeof(Stored), sizeof stored);
-      out[i] = to_float(stored);
-      if (!std::isfinite(out[i]))
-        throw UserError("{}: tensor '{}' holds {} at element {}, expected finite numbers", path_, name,
-                        out[i], i);
+    std::vector<Stored> stored(static_cast<std::size_t>(std::min(tensor->count, kAtOnce)));
+    for (Index begin = 0; begin < tensor->count; begin += kAtOnce) {
+      const Index count = std::min(tensor->count - begin, kAtOnce);
+      file_.read(header_.data_begin + tensor->begin + static_cast<std::size_t>(begin) * sizeof(Stored),
+                 stored.data(), static_cast<std::size_t>(count) * sizeof(Stored));
+      for (Index i = 0; i < count; ++i) {
+        out[begin + i] = to_float(stored[i]);
+        if (!std::isfinite(out[begin + i]))
+          throw UserError("{}: tensor '{}' holds {} at element {}, expected finite numbers", path_, name,
+                          out[begin + i], begin + i);
+      }
     }
   };
   if (tensor->dtype == "F32")
@@ -215,7 +237,7 @@ void write_safetensors(ByteSink sink, std::span<const TensorToWrite> tensors,
     at += bytes;
   }
   std::string text = to_line(header);
-  // Tensors begin on a cache line of the mapping.
+  // Tensors begin on a cache line of a mapping of the file.
   const Index data_begin = round_up(static_cast<Index>(text.size() + kLengthBytes), kCacheLineBytes);
   text.resize(static_cast<std::size_t>(data_begin) - kLengthBytes, ' ');
   const std::uint64_t length = text.size();

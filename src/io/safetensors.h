@@ -36,7 +36,12 @@ struct SafetensorsHeader {
 
 // Throws UserError naming the source, the tensor, what was expected and what was found. Accepts a header
 // only where the ranges cover the data exactly: no overlap, no hole, nothing after the end.
-SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& source_name);
+// `beginning` is of a file of so many bytes, and holds the header unless that claims more than there is.
+SafetensorsHeader parse_safetensors(std::span<const std::byte> beginning, std::size_t file_bytes,
+                                    const std::string& source_name);
+inline SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& source_name) {
+  return parse_safetensors(file, file.size(), source_name);
+}
 
 class SafetensorsFile {
  public:
@@ -46,7 +51,6 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const TensorInfo* find(std::string_view name) const;  // null where there is none
-  std::span<const std::byte> bytes(const TensorInfo& tensor) const;
 
   // What read() would check before it reads; throws the same way. Nothing need be allocated for a tensor that
   // is not what its reader expects.
@@ -57,7 +61,7 @@ class SafetensorsFile {
 
  private:
   std::string path_;
-  MappedFile file_;
+  SteadyFile file_;
   SafetensorsHeader header_;
   std::map<std::string, std::size_t, std::less<>> index_of_;  // of a name in header_.tensors
 };

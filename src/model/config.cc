@@ -79,6 +79,11 @@ void ModelConfig::check() const {
 
 double ModelConfig::hidden_std() const { return hidden_std_factor / std::sqrt(static_cast<double>(width)); }
 
+double ModelConfig::output_std() const {
+  return hidden_std() / std::sqrt(static_cast<double>(layers)) *
+         find_rule(residual()).output_std_factor(*this);
+}
+
 float ModelConfig::logit_scale() const {
   return mup ? static_cast<float>(base_width) / static_cast<float>(width) : 1.0f;
 }

@@ -75,6 +75,13 @@ void ParamTable::initialise(float* array, std::uint64_t seed, const Exec& ex) co
       case Init::kTap: {
         const Index tap = p.count / p.shape.front();
         std::fill_n(x + p.count - (p.init.tap_from_end + 1) * tap, tap, static_cast<float>(p.init.value));
+        break;
+      }
+      case Init::kOneElement: {
+        std::fill_n(x, p.count, static_cast<float>(p.init.value));
+        const Index columns = p.shape.back();
+        for (Index row = 0; row < p.count / columns; ++row)
+          x[row * columns + p.init.element + row * p.init.step] = static_cast<float>(p.init.there);
       }
     }
   }

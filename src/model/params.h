@@ -14,10 +14,13 @@ namespace ddl {
 // How a tensor starts. Draws are a function of (seed, the tensor's name), so models that share a tensor share
 // its starting values, whatever else they have. A tensor may draw under another one's name.
 struct Init {
-  enum Kind { kConstant, kNormal, kUniform, kTap } kind = kConstant;
+  enum Kind { kConstant, kNormal, kUniform, kTap, kOneElement } kind = kConstant;
   double value = 0;           // the constant, the standard deviation, or the largest magnitude
   std::string draws_as = "";  // "": the tensor's own name
   Index tap_from_end = 0;
+  Index element = 0;  // one of each row (kOneElement), `step` further in every next row
+  Index step = 0;
+  double there = 0;  // its value
 
   static Init constant(double value) { return {kConstant, value}; }
   static Init normal(double std_dev) { return {kNormal, std_dev}; }
@@ -25,6 +28,11 @@ struct Init {
   // [taps][...]: 0 but at the last tap, or at one before it.
   static Init last_tap(double value) { return {kTap, value}; }
   static Init tap(Index from_end, double value) { return {kTap, value, "", from_end}; }
+  // `there` at one element, `value` elsewhere. identity: a matrix with ones on its diagonal.
+  static Init one_element(Index element, double there, double value) {
+    return {kOneElement, value, "", 0, element, 0, there};
+  }
+  static Init identity() { return {kOneElement, 0, "", 0, 0, 1, 1}; }
 };
 
 struct Param {

@@ -21,7 +21,7 @@ std::set<std::string> parse_weight_index(std::string_view text, const std::strin
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
-      throw UserError("{}: tensor '{}' is in {}, expected the name of a file beside it", source,
+      throw UserError("{}: tensor '{}' is in {}, expected the name of a file next to it", source,
                       tensor.substr(0, 80), to_line(file).substr(0, 80));
     names.insert(name);
   }

@@ -8,7 +8,11 @@
 #include <set>
 
 #include "core/clock.h"
+#include "core/error.h"
+#include "core/json_fields.h"
+#include "data/tokenizer.h"
 #include "io/checkpoint.h"
+#include "io/file.h"
 #include "model/config_json.h"
 
 namespace ddl {
@@ -55,9 +59,9 @@ void read_tensors(const std::string& path, const std::vector<StoredTensor>& tens
 }
 
 // The optimizer whose state a checkpoint holds. The first ones do not say: there was one.
-std::string stored_optimizer(const Json& trainer_json) {
-  const Json& train = trainer_json.at("config").at("train");
-  return train.contains("optimizer") ? train["optimizer"].get<std::string>() : "adamw";
+std::string stored_optimizer(const JsonFields& trainer) {
+  const JsonFields train = trainer.object("config").object("train");
+  return train.has("optimizer") ? train.text("optimizer") : "adamw";
 }
 
 }  // namespace
@@ -67,9 +71,10 @@ FixedFiles fixed_files(const ModelConfig& model, const Dataset& data) {
   files["config.json"] = to_text(model_config_json(model));
   files["generation_config.json"] = to_text(generation_config_json(model, data.end_of_text()));
   if (!data.tokenizer_path().empty()) {
-    files["tokenizer.json"] = read_file(data.tokenizer_path());
+    files["tokenizer.json"] = read_file(data.tokenizer_path(), kTokenizerFileBytes);
     const std::string config = parent_folder(data.tokenizer_path()) + "/tokenizer_config.json";
-    if (std::filesystem::exists(config)) files["tokenizer_config.json"] = read_file(config);
+    if (std::filesystem::exists(config))
+      files["tokenizer_config.json"] = read_file(config, kTokenizerFileBytes);
   }
   return files;
 }
@@ -165,7 +170,8 @@ std::optional<SaveReport> CheckpointSaver::finished() {
 Json read_trainer_json(const std::string& folder) {
   const std::string path = folder + "/trainer.json";
   Json json = parse_json(read_file(path));
-  if (!json.is_object() || json.value("format", "") != "ddl-trainer" || json.value("version", 0) != 1)
+  const JsonFields fields(json, path);
+  if (fields.at("format") != "ddl-trainer" || fields.at("version") != 1)
     throw UserError("{}: damaged, or of a newer version", path);
   return json;
 }
@@ -173,33 +179,32 @@ Json read_trainer_json(const std::string& folder) {
 void load_checkpoint(const std::string& folder, Trainer& trainer) {
   const ParamTable& table = trainer.model().weights().table();
   const Json json = read_trainer_json(folder);
-  try {
-    const Progress progress = Progress::parse(json.at("progress"));
-    const Index micro_step = trainer.loader().resume(json.at("loader"));
-    if (micro_step != progress.step * trainer.config().train.accumulate)
-      throw UserError("{}/trainer.json: the loader stands at micro-batch {}, the run at step {} of {} each",
-                      folder, micro_step, progress.step, trainer.config().train.accumulate);
-    const std::string& chosen = trainer.config().train.optimizer.name;
-    if (const std::string stored = stored_optimizer(json); stored != chosen)
-      throw UserError(
-          "{}: a checkpoint of train.optimizer = {}, expected {}; its state means nothing to another", folder,
-          stored, chosen);
-    const CheckpointArrays arrays = arrays_in_use(trainer.model());
-    read_tensors(folder + "/model.safetensors", stored_tensors(table, arrays.params), "this model");
-    read_tensors(folder + "/optimizer.safetensors", stored_tensors(table, arrays.state),
-                 fmt::format("train.optimizer = {} for this model", chosen));
-    if (arrays.average) {
-      const std::string path = folder + "/average.safetensors";
-      // An average that is switched on by the resume starts here.
-      if (std::filesystem::exists(path))
-        read_tensors(path, stored_tensors(table, arrays.average), "this model");
-      else
-        std::copy_n(arrays.params, table.floats(), arrays.average);
-    }
-    trainer.restore(progress, json.at("updates").get<Index>());
-  } catch (const Json::exception& error) {
-    throw UserError("{}/trainer.json: damaged: {}", folder, error.what());
+  const std::string path = folder + "/trainer.json";
+  const JsonFields fields(json, path);
+  const Progress progress = Progress::parse(fields.object("progress"));
+  const Index micro_step = trainer.loader().resume(fields.at("loader"), path);
+  if (micro_step != progress.step * trainer.config().train.accumulate)
+    throw UserError("{}: the loader stands at micro-batch {}, the run at step {} of {} each", path,
+                    micro_step, progress.step, trainer.config().train.accumulate);
+  const Index updates = fields.whole("updates", 0, progress.step);
+  const std::string& chosen = trainer.config().train.optimizer.name;
+  if (const std::string stored = stored_optimizer(fields); stored != chosen)
+    throw UserError(
+        "{}: a checkpoint of train.optimizer = {}, expected {}; its state means nothing to another", folder,
+        stored, chosen);
+  const CheckpointArrays arrays = arrays_in_use(trainer.model());
+  read_tensors(folder + "/model.safetensors", stored_tensors(table, arrays.params), "this model");
+  read_tensors(folder + "/optimizer.safetensors", stored_tensors(table, arrays.state),
+               fmt::format("train.optimizer = {} for this model", chosen));
+  if (arrays.average) {
+    const std::string average = folder + "/average.safetensors";
+    // An average that is switched on by the resume starts here.
+    if (std::filesystem::exists(average))
+      read_tensors(average, stored_tensors(table, arrays.average), "this model");
+    else
+      std::copy_n(arrays.params, table.floats(), arrays.average);
   }
+  trainer.restore(progress, updates);
 }
 
 std::vector<std::string> set_aside_checkpoints(const std::string& parent, Index first,

@@ -1,9 +1,13 @@
 #include "train/config.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <optional>
+#include <string_view>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/dataset.h"
 #include "io/file.h"
 #include "model/residual/registry.h"
@@ -18,9 +22,9 @@ constexpr double kMany = 1e12;
 
 void TrainConfig::describe(Options& o) {
   o.add("train.steps", steps, "updates of the whole run").range(1, kMany);
-  o.add("train.batch", batch, "sequences of a micro-batch").range(1, 1 << 20);
+  o.add("train.batch", batch, "sequences per micro-batch").range(1, 1 << 20);
   o.add("train.accumulate", accumulate, "micro-batches whose gradients make one update").range(1, 1 << 20);
-  o.add("train.context", context, "tokens of a sequence; 0 means model.context").range(0, 1 << 20);
+  o.add("train.context", context, "tokens per sequence; 0 means model.context").range(0, 1 << 20);
   o.add("train.seed", seed, "of starting values and data order").range(0, 9e18);
   o.add("train.lr", lr, "peak learning rate").range(0, 1e6);
   o.add("train.min_lr", min_lr, "where the cosine ends").range(0, 1e6);
@@ -28,6 +32,8 @@ void TrainConfig::describe(Options& o) {
   o.add("train.warmup_start", warmup_start, "the first update has 1/warmup of the peak rate, or zero")
       .choices({"first", "zero"});
   o.add("train.schedule", schedule, "after the warm-up").choices({"cosine", "constant"});
+  o.add("train.patience", patience, "end after so many validations without a new best; 0 means never")
+      .range(0, 1e9);
   optimizer.describe(o);
   o.add("data.folder", data_folder, "the dataset");
   o.add("data.order", data_order, "windows shuffled each epoch, at random positions, or as they come")
@@ -39,11 +45,13 @@ void TrainConfig::describe(Options& o) {
   o.add("checkpoint.keep_last", keep_last, "newest checkpoints to keep").range(1, 1e9);
   o.add("checkpoint.keep_best", keep_best, "of lowest validation loss to keep; a new best is saved at once")
       .range(0, 1e9);
-  o.add("checkpoint.background", background, "write while training goes on, from a copy in memory");
+  o.add("checkpoint.background", background, "write while training continues, from a copy in memory");
   o.add("log.every", log_every, "steps between records in metrics.jsonl").range(1, kMany);
   o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);
   o.add("log.floor", floor, "measure the GEMM floor of a step at the start");
   o.add("log.gates_every", gates_every, "steps between gate statistics; 0 means off").range(0, kMany);
+  o.add("log.sample_every", sample_every, "steps between samples of text; 0 means off").range(0, kMany);
+  o.add("log.sample_prompt", sample_prompt, "what a sample continues; empty: the beginning of a document");
 }
 
 Options RunConfig::options() {
@@ -54,7 +62,11 @@ Options RunConfig::options() {
   return o;
 }
 
-std::string RunConfig::to_toml() const { return RunConfig(*this).options().to_toml(); }
+std::string RunConfig::to_toml() const {
+  RunConfig stored(*this);
+  stored.train.data_folder = escape_path(train.data_folder);
+  return stored.options().to_toml();
+}
 Json RunConfig::to_json() const { return RunConfig(*this).options().to_json(); }
 
 RunConfig load_run_config(const ConfigSources& sources) {
@@ -83,7 +95,46 @@ RunConfig load_run_config(const ConfigSources& sources) {
   if (!file_text.empty()) options.load_text(file_text, sources.file);
   for (const std::string& assignment : sources.sets) options.set(assignment);
   config.preset = preset_name;
+  config.train.data_folder = unescape_path(config.train.data_folder);
   return config;
+}
+
+namespace {
+
+constexpr std::string_view kEscaped = "escaped:";
+
+bool is_utf8(const std::string& text) { return parse_json(to_line(Json(text))) == Json(text); }
+
+}  // namespace
+
+std::string escape_path(const std::string& path) {
+  if (is_utf8(path)) return path;
+  std::string text(kEscaped);
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80 || c == '%')
+      text += fmt::format("%{:02X}", byte);
+    else
+      text += c;
+  }
+  return text;
+}
+
+std::string unescape_path(const std::string& text) {
+  if (!text.starts_with(kEscaped)) return text;
+  std::string path;
+  for (std::size_t i = kEscaped.size(); i < text.size(); ++i) {
+    unsigned byte = static_cast<unsigned char>(text[i]);
+    if (text[i] == '%') {
+      const char* const end = text.data() + std::min(i + 3, text.size());
+      const auto [stop, error] = std::from_chars(text.data() + i + 1, end, byte, 16);
+      if (error != std::errc() || stop != text.data() + i + 3)
+        throw UserError("data.folder is '{}', expected two hexadecimal digits after each %", text);
+      i += 2;
+    }
+    path += static_cast<char>(byte);
+  }
+  return path;
 }
 
 void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
@@ -100,6 +151,9 @@ void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
                     config.model.context);
   if (config.train.min_lr > config.train.lr)
     throw UserError("train.min_lr {} is above train.lr {}", config.train.min_lr, config.train.lr);
+  if (config.train.patience > 0 && config.train.eval_every == 0)
+    throw UserError(
+        "train.patience counts validations, but eval.every is 0; set eval.every, for example 100");
   config.model.check();
 }
 

@@ -27,6 +27,7 @@ struct TrainConfig {
   Index warmup = 100;
   std::string warmup_start = "first";
   std::string schedule = "cosine";
+  Index patience = 0;  // validations without a new best before the run ends; 0: off
   OptimizerConfig optimizer;
 
   std::string data_folder;
@@ -44,6 +45,8 @@ struct TrainConfig {
   double screen_seconds = 10;
   Index gates_every = 100;  // 0: off
   bool floor = true;
+  Index sample_every = 0;  // 0: off
+  std::string sample_prompt;
 
   void describe(Options& options);  // keys "train.*", "data.*", "eval.*", "checkpoint.*", "log.*"
 };
@@ -77,6 +80,11 @@ RunConfig load_run_config(const ConfigSources& sources);
 // which makes GPT-2's 50257 the paper's 50304), and checks that the data fits it and everything else fits
 // together. Throws UserError.
 void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex);
+
+// TOML is UTF-8, the name of a folder any bytes. One that is not UTF-8 is stored as "escaped:" and the name with
+// a %XX for each such byte; every other name is stored as it is.
+std::string escape_path(const std::string& path);
+std::string unescape_path(const std::string& text);  // throws UserError
 
 // The configuration in one screen: groups of "key value" in columns.
 std::string config_screen(const RunConfig& config);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "io/file.h"
 #include "io/sha256.h"
 
 namespace ddl {
@@ -30,7 +29,7 @@ Json run_identity(const Dataset& data) {
                       {"train_tokens", data.train().tokens()},
                       {"val_tokens", data.val().tokens()}};
   json["tokenizer_sha256"] =
-      data.tokenizer_path().empty() ? Json(nullptr) : Json(sha256_hex(read_file(data.tokenizer_path())));
+      data.tokenizer_path().empty() ? Json(nullptr) : Json(sha256_file(data.tokenizer_path()));
   return json;
 }
 

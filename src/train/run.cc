@@ -8,6 +8,8 @@
 #include <set>
 
 #include "core/clock.h"
+#include "core/error.h"
+#include "core/json_fields.h"
 #include "data/progress_line.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
@@ -116,6 +118,16 @@ class Run {
   bool save_due() const;
   bool steps_left() const { return trainer_->progress().step < config_.train.steps; }
   void stop_on_non_finite();
+  void write_sample();
+  bool out_of_patience() const {
+    const Index patience = config_.train.patience;
+    return patience > 0 && trainer_->progress().validations_since_best >= patience;
+  }
+  void say_next();
+  std::string workload(double floor) const;
+  template <class Body>
+  auto saving_on_error(Body&& body);
+  void expect_folder() const;
 
   const RunRequest& request_;
   const StopSignals& signals_;
@@ -135,6 +147,8 @@ class Run {
   std::unique_ptr<Console> console_;
   Index saved_step_ = -1, validated_step_ = -1;
   double saved_at_ = 0;
+  std::unique_ptr<Tokenizer> tokenizer_;  // for samples
+  double sample_seconds_ = 0;
 };
 
 void Run::load_config(const std::string& stored_toml) {
@@ -160,15 +174,15 @@ void Run::open() {
   const std::string out = request_.out.empty() ? default_out(request_) : request_.out;
   if (request_.resume) {
     if (!request_.from.empty())
-      throw UserError("--from starts a new run, --resume goes on with an old one: give one of them");
+      throw UserError("--from starts a new run, --resume continues an old one: give one of them");
     folder_.emplace(out, RunFolder::Purpose::kResume);
     const std::string stored_toml = read_file(folder_->config());
     load_config(stored_toml);
     changes_ = allowed_changes(load_run_config({"", stored_toml, "", {}}), config_);
     const Json began = parse_json(read_file(folder_->identity()));
-    if (!began.is_object()) throw UserError("{}: damaged", folder_->identity());
+    const JsonFields began_with(began, folder_->identity());
     check_identity(began, identity_, out);
-    if (began.contains("started_from")) identity_["started_from"] = began["started_from"];
+    if (began_with.has("started_from")) identity_["started_from"] = began_with.text("started_from");
     remove_unfinished_checkpoints(folder_->checkpoints());
     checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
     const bool from_a_model = began.contains("started_from");
@@ -192,7 +206,8 @@ void Run::open() {
     load_config("");
     folder_.emplace(out, RunFolder::Purpose::kNew);
   }
-  console_ = std::make_unique<Console>(request_.style, config_.train.screen_seconds, config_.train.steps);
+  console_ = std::make_unique<Console>(request_.style, config_.train.screen_seconds, config_.train.steps,
+                                       folder_->metrics());
   trainer_ = std::make_unique<Trainer>(config_, *data_, ex_);
   saver_ = std::make_unique<CheckpointSaver>(folder_->checkpoints(), *trainer_,
                                              fixed_files(config_.model, *data_), identity_);
@@ -266,15 +281,14 @@ void Run::begin() {
 
   console_->note(config_screen(config_));
   console_->note(fmt::format(
-      "{}: {} parameters, {} memory, {:.1f} MFLOP a token, {} on {} thread{} ({})", config_.model.residual(),
-      format_count(static_cast<double>(parameters)), format_bytes(memory), flops / 1e6,
-      config_.model.precision_text(), ex_.threads, ex_.threads == 1 ? "" : "s",
-      floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s a step", current_isa(), floor) : current_isa()));
-  console_->note(
-      fmt::format("{}: {} tokens to train on, {} validation windows of {}; {} tokens a step, {:.2f} epochs",
-                  data_->folder(), format_count(static_cast<double>(data_->train().tokens())),
-                  trainer_->validator().windows(), config_.context(), config_.tokens_per_step(),
-                  trainer_->loader().epoch_of(config_.train.steps * config_.train.accumulate)));
+      "{}: {} parameters, {} memory, {:.1f} MFLOP per token, {} on {} thread{} ({})",
+      config_.model.residual(), format_count(static_cast<double>(parameters)), format_bytes(memory),
+      flops / 1e6, config_.model.precision_text(), ex_.threads, ex_.threads == 1 ? "" : "s",
+      floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s per step", current_isa(), floor) : current_isa()));
+  console_->note(fmt::format("{}: {} tokens to train on, {} validation windows of {}", data_->folder(),
+                             format_count(static_cast<double>(data_->train().tokens())),
+                             trainer_->validator().windows(), config_.context()));
+  if (steps_left()) console_->note(workload(floor));
   for (const std::string& reason : rejected_) message("rejected", "checkpoint not accepted: " + reason);
   for (const std::string& folder : set_aside_) console_->note("kept aside as " + folder);
   for (const OptionChange& change : changes_)
@@ -284,6 +298,26 @@ void Run::begin() {
                                : std::string("no checkpoint yet: starting again from step 0"));
   if (!trainer_->validator().possible())
     console_->note("no validation: the data has no validation split of one window or more");
+  if (config_.train.sample_every > 0 && request_.sample) {
+    if (data_->tokenizer_path().empty())
+      console_->note("no samples: the data has no tokenizer");
+    else
+      tokenizer_ = load_tokenizer(data_->tokenizer_path());
+  }
+}
+
+// "2000 steps of 2048 tokens, 24 passes over the data, about 14 min".
+std::string Run::workload(double floor) const {
+  constexpr double kUsualShare = 0.85;  // of the floor that a step reaches
+  const Index done = trainer_->progress().step, steps = config_.train.steps - done;
+  const auto epoch = [&](Index step) { return trainer_->loader().epoch_of(step * config_.train.accumulate); };
+  std::string text =
+      fmt::format("{} step{} of {} tokens, {:.3g} passes over the data", steps, steps == 1 ? "" : "s",
+                  config_.tokens_per_step(), epoch(config_.train.steps) - epoch(done));
+  if (floor > 0)
+    text += ", about " + format_duration(static_cast<double>(steps) * floor / kUsualShare) +
+            " on an idle machine";
+  return text;
 }
 
 void Run::poll_saver() {
@@ -298,6 +332,34 @@ void Run::poll_saver() {
   emit(record);
 }
 
+// The folder may be gone, or another with its name in its place: what was saved in it is lost.
+void Run::expect_folder() const {
+  if (!folder_->is_there())
+    throw UserError("{}: the run's folder was removed while it trained; what was saved in it is lost",
+                    folder_->path());
+}
+
+// What stops a step from outside (data that changed on the disk) does not cost the steps before it.
+template <class Body>
+auto Run::saving_on_error(Body&& body) {
+  try {
+    return body();
+  } catch (const UserError& error) {
+    save();
+    saver_->wait();
+    poll_saver();
+    expect_folder();
+    const std::string text =
+        fmt::format("{}\nThe run is saved at step {}; go on with: ddl train --out {} --resume", error.what(),
+                    trainer_->progress().step, folder_->path());
+    Json record = make_record("stopped");
+    record["step"] = trainer_->progress().step;
+    record["reason"] = error.what();
+    metrics_->write(record);
+    throw UserError("{}", text);
+  }
+}
+
 void Run::save() {
   // After a skipped update the weights may be ruined, and what would go may be the last from before.
   const auto prune =
@@ -306,6 +368,7 @@ void Run::save() {
   if (saved_step_ == trainer_->progress().step) return;
   saver_->wait();
   poll_saver();
+  expect_folder();
   saver_->save(prune, ex_);
   saved_step_ = trainer_->progress().step;
   saved_at_ = now();
@@ -349,7 +412,7 @@ void Run::stop_on_non_finite() {
     resume_step = progress.step;
   } else {
     if (before) {
-      where = fmt::format("--resume goes on from {}, the newest from before", before->folder);
+      where = fmt::format("--resume continues from {}, the newest from before", before->folder);
       resume_step = before->step;
     } else if (identity_.contains("started_from")) {
       where = "there is no checkpoint from before: begin a new run, --from the same model";
@@ -372,43 +435,80 @@ void Run::stop_on_non_finite() {
       progress.step, progress.skipped_in_a_row, config_.train.lr / 3, where);
 }
 
+void Run::write_sample() {
+  if (!tokenizer_) return;
+  const double start = now();
+  TrainableModel& model = trainer_->model();
+  model.download(ex_);
+  Json record = make_record("sample");
+  record["step"] = trainer_->progress().step;
+  record["prompt"] = config_.train.sample_prompt;
+  record["text"] = request_.sample(model.weights(), *tokenizer_, config_.train.sample_prompt, ex_);
+  emit(record);
+  sample_seconds_ += now() - start;
+}
+
+// What to do with the model now.
+void Run::say_next() {
+  const std::string tokenizer = data_->tokenizer_path().empty() ? " --tokenizer TOKENIZER" : "";
+  console_->note(fmt::format("Next: ./ddl generate {0}{1} --prompt \"...\", or ./ddl info {0}",
+                             folder_->path(), tokenizer));
+}
+
 RunOutcome Run::train() {
   const TrainConfig& c = config_.train;
   const Progress& progress = trainer_->progress();
   const auto validate = [&] {
     if (validated_step_ == progress.step) return;
-    const Json record = trainer_->validate();
+    const Json record = saving_on_error([&] { return trainer_->validate(); });
     if (!record.is_null()) emit(record);
     validated_step_ = progress.step;
   };
   const auto new_best = [&] { return progress.best && progress.best->step == progress.step; };
   if (!steps_left()) {
-    message("done", fmt::format("nothing to do: this run is at step {} of {}; --set train.steps=N goes on",
-                                progress.step, c.steps));
+    message("done",
+            fmt::format("nothing to do: this run is at step {} of {}; --set train.steps=N continues it",
+                        progress.step, c.steps));
+    return {folder_->path(), progress.step, 0};
+  }
+  if (out_of_patience()) {
+    message("done",
+            fmt::format("nothing to do: {} validations without a new best; --set train.patience=N continues",
+                        progress.validations_since_best));
     return {folder_->path(), progress.step, 0};
   }
   saved_at_ = now();
   const double start = now(), compute_before = trainer_->compute_seconds();
   const Index first = progress.step;
+  bool gave_up = false;
   while (steps_left() && signals_.received() == 0) {
-    const Json record = trainer_->step();
+    const Json record =
+        saving_on_error([&] { return trainer_->step([&] { return signals_.received() != 0; }); });
+    if (record.is_null()) {
+      gave_up = true;
+      break;
+    }
     if (progress.step % c.log_every == 0 || progress.step == c.steps || record.contains("skipped"))
       emit(record);
     if (c.gates_every > 0 && progress.step % c.gates_every == 0)
       if (const Json gates = trainer_->gates(); !gates.is_null()) emit(gates);
     if (c.eval_every > 0 && progress.step % c.eval_every == 0) validate();
+    if (c.sample_every > 0 && progress.step % c.sample_every == 0) write_sample();
     if (progress.skipped_in_a_row >= kMaxSkippedInARow) stop_on_non_finite();
     poll_saver();
     if (save_due() || (c.keep_best > 0 && new_best())) save();
+    if (out_of_patience()) break;
   }
-  const double seconds = now() - start - trainer_->validation_seconds();
+  const double seconds = now() - start - trainer_->validation_seconds() - sample_seconds_;
   const double overhead = 1 - (trainer_->compute_seconds() - compute_before) / seconds;
   // A signal during the last step comes too late to stop anything: the run is done.
-  const int signal = steps_left() ? signals_.received() : 0;
+  const bool early = steps_left() && out_of_patience();
+  const int signal = steps_left() && !early ? signals_.received() : 0;
   if (signal == 0) validate();
   save();
   saver_->wait();
   poll_saver();
+  expect_folder();
 
   Json record = make_record(signal ? "stopped" : "done");
   record["step"] = progress.step;
@@ -420,17 +520,26 @@ RunOutcome Run::train() {
   record["overhead_share"] = overhead;
   record["best_validation"] = progress.json()["best_validation"];
   if (signal) record["signal"] = signal;
+  if (early) record["stopped_early"] = true;
   record["message"] =
-      signal ? fmt::format("stopped at step {} and saved; go on with: ddl train --out {} --resume",
-                           progress.step, folder_->path())
-             : fmt::format("done: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}", progress.step,
-                           format_count(static_cast<double>(progress.tokens)), progress.flops,
+      signal ? fmt::format("stopped at step {} and saved{}; to continue: ./ddl train --out {} --resume",
+                           progress.step,
+                           gave_up ? fmt::format("; step {} was given up half way, --resume repeats it",
+                                                 progress.step + 1)
+                                   : "",
+                           folder_->path())
+             : fmt::format("{}: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}",
+                           early ? fmt::format("done early, no new best in {} validations",
+                                               progress.validations_since_best)
+                                 : "done",
+                           progress.step, format_count(static_cast<double>(progress.tokens)), progress.flops,
                            format_seconds(progress.elapsed_s),
                            progress.best ? fmt::format(", best validation loss {:.4f} at step {}",
                                                        progress.best->loss, progress.best->step)
                                          : "",
                            folder_->path());
   emit(record);
+  if (signal == 0) say_next();
   return {folder_->path(), progress.step, signal};
 }
 

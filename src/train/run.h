@@ -7,6 +7,8 @@
 
 #include "core/exec.h"
 #include "core/json.h"
+#include "data/tokenizer.h"
+#include "model/weights.h"
 #include "train/console.h"
 #include "train/signals.h"
 
@@ -19,6 +21,10 @@ struct RunRequest {
   bool resume = false;
   Console::Style style = Console::Style::kPlain;
   std::function<void(const Json& record)> on_record = {};  // hears every record
+  // Text that continues a prompt, for log.sample_every: what is above this folder knows how. None: no samples.
+  using Sample = std::function<std::string(const Weights& weights, const Tokenizer& tokenizer,
+                                           const std::string& prompt, const Exec& ex)>;
+  Sample sample = {};
 };
 
 struct RunOutcome {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -46,7 +47,7 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
       throw UserError("{}: another process is training here; wait for it, stop it, or use another --out",
                       path_);
     if (!resume && fs::exists(config()))
-      throw UserError("{}: a run is here already; --resume goes on with it, another --out starts a new one",
+      throw UserError("{}: a run is here already; --resume continues it, another --out starts a new one",
                       path_);
   } catch (...) {
     ::close(lock_);
@@ -56,9 +57,16 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
 
 RunFolder::~RunFolder() { ::close(lock_); }
 
+bool RunFolder::is_there() const {
+  struct stat locked {
+  }, named{};
+  return ::fstat(lock_, &locked) == 0 && ::stat((path_ + "/.lock").c_str(), &named) == 0 &&
+         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
+}
+
 void RunFolder::rewind_metrics(long step) const {
   if (!fs::exists(metrics())) return;
-  std::istringstream lines(read_file(metrics()));
+  std::istringstream lines(read_file(metrics(), kMetricsBytes));
   AtomicFile kept(metrics());
   for (std::string line; std::getline(lines, line);) {
     const Json record = parse_json(line);

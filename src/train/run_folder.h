@@ -6,12 +6,15 @@
 //   .lock              held while a process trains here
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "core/record.h"
 
 namespace ddl {
+
+inline constexpr std::uint64_t kMetricsBytes = std::uint64_t{16} << 30;  // of the longest metrics.jsonl
 
 class RunFolder {
  public:
@@ -28,6 +31,8 @@ class RunFolder {
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string config() const { return path_ + "/config.toml"; }
   std::string identity() const { return path_ + "/run.json"; }
+
+  bool is_there() const;  // and still the one that was locked
 
   // Drops the records of steps after `step` (they will be written again) and a last line cut in the middle.
   void rewind_metrics(long step) const;

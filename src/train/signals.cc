@@ -12,11 +12,12 @@ namespace {
 
 volatile std::sig_atomic_t received_signal = 0;
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};  // SIGHUP: the terminal was closed
-struct sigaction old_actions[std::size(kSignals)];
+struct sigaction old_actions[std::size(kSignals)], old_pipe_action;
 
-// A step can take minutes, and a program that says nothing seems to hang. On a terminal it begins with a new
+// A micro-batch can take a while, and a program that says nothing seems to hang. On a terminal it begins with a new
 // line: the cursor stands behind the live one.
-constexpr std::string_view kNotice = "\nfinishing this step, then saving; a second Ctrl-C stops at once\n";
+constexpr std::string_view kNotice =
+    "\nfinishing this micro-batch, then saving the last whole step; a second Ctrl-C stops at once\n";
 std::string_view notice;
 
 extern "C" void on_stop_signal(int number) {
@@ -44,10 +45,14 @@ StopSignals::StopSignals() {
     const bool nohup = kSignals[i] == SIGHUP && old_actions[i].sa_handler == SIG_IGN;
     if (nohup) ::sigaction(SIGHUP, &old_actions[i], nullptr);
   }
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, &old_pipe_action);  // writing fails instead, which the writer sees
 }
 
 StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &old_actions[i], nullptr);
+  ::sigaction(SIGPIPE, &old_pipe_action, nullptr);
 }
 
 int StopSignals::received() const { return received_signal; }

@@ -1,13 +1,13 @@
 // Ctrl-C, SIGTERM and a closed terminal while training: the first asks for a stop, and says so on standard
 // error; the second ends the program at once (nothing already saved is lost, because a checkpoint exists
-// whole or not at all).
+// whole or not at all). A reader of standard output that leaves is no reason to stop.
 #pragma once
 
 namespace ddl {
 
 class StopSignals {
  public:
-  StopSignals();   // takes over SIGINT, SIGTERM and, unless under nohup, SIGHUP
+  StopSignals();   // takes over SIGINT, SIGTERM and, unless under nohup, SIGHUP; ignores SIGPIPE
   ~StopSignals();  // gives them back
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

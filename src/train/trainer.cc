@@ -15,14 +15,18 @@
 namespace ddl {
 namespace {
 
+constexpr Index kMaxSteps = 1'000'000'000'000;
+
 Json validated_json(const std::optional<Progress::Validated>& v) {
   return v ? Json{{"step", v->step}, {"loss", v->loss}} : Json(nullptr);
 }
 
-std::optional<Progress::Validated> parse_validated(const Json& json) {
-  if (json.is_null()) return std::nullopt;
-  const Json& loss = json.at("loss");  // null where it was not finite
-  return Progress::Validated{json.at("step").get<Index>(), loss.is_null() ? NAN : loss.get<double>()};
+std::optional<Progress::Validated> parse_validated(const JsonFields& fields, const char* name) {
+  if (fields.at(name).is_null()) return std::nullopt;
+  const JsonFields validated = fields.object(name);
+  // The loss is null where it was not finite.
+  return Progress::Validated{validated.whole("step"),
+                             validated.at("loss").is_null() ? NAN : validated.number("loss")};
 }
 
 BatchShape shape_of(const RunConfig& config) { return {config.train.batch, config.context()}; }
@@ -52,18 +56,21 @@ Json Progress::json() const {
               {"elapsed_s", elapsed_s},
               {"skipped", skipped},
               {"last_validation", validated_json(last)},
-              {"best_validation", validated_json(best)}};
+              {"best_validation", validated_json(best)},
+              {"validations_since_best", validations_since_best}};
 }
 
-Progress Progress::parse(const Json& json) {
+Progress Progress::parse(const JsonFields& fields) {
   Progress p;
-  p.step = json.at("step").get<Index>();
-  p.tokens = json.at("tokens").get<Index>();
-  p.flops = json.at("flops").get<double>();
-  p.elapsed_s = json.at("elapsed_s").get<double>();
-  p.skipped = json.at("skipped").get<Index>();
-  p.last = parse_validated(json.at("last_validation"));
-  p.best = parse_validated(json.at("best_validation"));
+  p.step = fields.whole("step", 0, kMaxSteps);
+  p.tokens = fields.whole("tokens");
+  p.flops = fields.number("flops");
+  p.elapsed_s = fields.number("elapsed_s");
+  p.skipped = fields.whole("skipped");
+  p.last = parse_validated(fields, "last_validation");
+  p.best = parse_validated(fields, "best_validation");
+  if (fields.has("validations_since_best"))  // not in older checkpoints
+    p.validations_since_best = fields.whole("validations_since_best");
   return p;
 }
 
@@ -94,13 +101,37 @@ double Trainer::measure_floor() {
   return floor_seconds_ = best * static_cast<double>(config_.train.accumulate);
 }
 
-Json Trainer::step() {
+// No step is faster than its matrix products alone. One that seems to be shows that the floor was measured while
+// something else had the machine: it is measured again, and left out where it still is no floor.
+void Trainer::add_floor_share(double step_seconds, Json& record) {
+  constexpr double kNoise = 1.05;
+  if (floor_seconds_ <= 0) return;
+  if (floor_seconds_ > kNoise * step_seconds && floor_attempts_ > 0) {
+    --floor_attempts_;
+    measure_floor();
+  }
+  if (floor_seconds_ > kNoise * step_seconds)
+    record["floor_busy"] = true;
+  else
+    record["floor_share"] = std::min(1.0, floor_seconds_ / step_seconds);
+}
+
+Json Trainer::step(FunctionRef<bool()> give_up) {
   const double start = now();
   const TrainConfig& c = config_.train;
   const double share = 1.0 / static_cast<double>(c.accumulate), lr = learning_rate(c, progress_.step);
   double loss = 0, computed = 0;
   for (Index micro = 0; micro < c.accumulate; ++micro) {
-    loader_.load(progress_.step * c.accumulate + micro, batch_);
+    if (micro > 0 && give_up()) {
+      model_->discard_gradients(ex_);
+      return nullptr;
+    }
+    try {
+      loader_.load(progress_.step * c.accumulate + micro, batch_);
+    } catch (const UserError&) {
+      model_->discard_gradients(ex_);
+      throw;
+    }
     const double before = now();
     loss += share * model_->loss_and_grad({batch_.inputs_BT.data(), batch_.targets_BT.data()}, share, ex_);
     computed += now() - before;
@@ -134,7 +165,7 @@ Json Trainer::step() {
   record["elapsed_s"] = progress_.elapsed_s;
   record["step_s"] = seconds;
   record["tokens_per_s"] = static_cast<double>(tokens) / seconds;
-  if (floor_seconds_ > 0) record["floor_share"] = floor_seconds_ / seconds;
+  add_floor_share(seconds, record);
   if (!update.applied) record["skipped"] = true;
   return record;
 }
@@ -155,6 +186,7 @@ Json Trainer::validate() {
   // A NaN is never the best, nor does it keep a later one from being it.
   const bool better = std::isfinite(result.loss) && (!progress_.best || result.loss < progress_.best->loss);
   if (better) progress_.best = progress_.last;
+  progress_.validations_since_best = better ? 0 : progress_.validations_since_best + 1;
   const double seconds = now() - start;
   validation_seconds_ += seconds;
   progress_.elapsed_s += seconds;

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "core/exec.h"
+#include "core/function_ref.h"
+#include "core/json_fields.h"
 #include "core/record.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -29,9 +31,10 @@ struct Progress {
     double loss = 0;
   };
   std::optional<Validated> last, best;
+  Index validations_since_best = 0;
 
   Json json() const;
-  static Progress parse(const Json& json);  // throws Json::exception
+  static Progress parse(const JsonFields& fields);  // throws UserError
 };
 
 class Trainer {
@@ -41,8 +44,9 @@ class Trainer {
   Trainer(const RunConfig& config, const Dataset& data, const Exec& ex);
 
   // One update; returns its record. A loss or gradient that is not finite leaves parameters and optimizer as
-  // they were, and the record says "skipped".
-  Json step();
+  // they were, and the record says "skipped". Between micro-batches it asks `give_up`; where that says yes, and
+  // where the data cannot be read, the step leaves no trace, and a null record is returned or UserError thrown.
+  Json step(FunctionRef<bool()> give_up = [] { return false; });
   // Over the fixed windows, with the average of weights where there is one. Null where the data has no
   // validation split.
   Json validate();
@@ -50,6 +54,7 @@ class Trainer {
   Json gates() const;
 
   // Measures what a step's matrix multiplications take alone; steps then report their share of it. Seconds.
+  // Where a step turns out to be faster, the measurement was disturbed, and its record says "floor_busy".
   double measure_floor();
 
   const RunConfig& config() const { return config_; }
@@ -64,6 +69,8 @@ class Trainer {
   void restore(const Progress& progress, Index updates);
 
  private:
+  void add_floor_share(double step_seconds, Json& record);
+
   const RunConfig& config_;
   const Exec ex_;
   Loader loader_;
@@ -72,6 +79,7 @@ class Trainer {
   Batch batch_;
   Progress progress_;
   double flops_per_token_ = 0, floor_seconds_ = 0;
+  int floor_attempts_ = 2;  // how often it may be measured again
   double compute_seconds_ = 0, validation_seconds_ = 0;
 };
 

@@ -20,8 +20,9 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
   const int signal = run_demo({.minutes = 0.01, .out = folder / "demo", .seed = 5}, kOneThread);
   const std::string shown = testing::internal::GetCapturedStdout();
   EXPECT_EQ(signal, 0);
-  for (const char* part : {"Training baseline", "Training ddl-cc", "validation loss",
-                           "What the gates of ddl-cc", "A story by ddl-cc", "Next:"})
+  for (const char* part :
+       {"Training baseline and ddl-cc in turns", "validation loss", "b baseline", "d ddl-cc",
+        "What the gates of ddl-cc", "A story by baseline", "A story by ddl-cc", "Next:"})
     EXPECT_TRUE(contains(shown, part)) << part << " is missing in:\n" << shown;
   for (const char* rule : {"baseline", "ddl-cc"}) {
     const std::string run = folder / "demo/" + rule;
@@ -29,19 +30,37 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
     EXPECT_EQ(config.model.residual(), rule);
     EXPECT_EQ(config.train.seed, 5);
     EXPECT_EQ(records(run, "done").size(), 1u);
-    EXPECT_EQ(records(run, "validation").size(), 1u);
+    EXPECT_EQ(records(run, "validation").size(), 2u) << "before and after";
+    EXPECT_EQ(config.train.steps, std::ssize(records(run, "step")));
   }
+  // In turns on the same batches: the same steps with the same rates.
+  const auto one = records(folder / "demo/baseline", "step"), other = records(folder / "demo/ddl-cc", "step");
+  ASSERT_EQ(one.size(), other.size());
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i]["lr"], other[i]["lr"]);
+}
+
+// The clock decides, whatever a step takes: a quarter of a minute is a quarter of a minute.
+TEST(Demo, KeepsToItsTime) {
+  const TestFolder folder;
+  testing::internal::CaptureStdout();
+  const auto start = std::chrono::steady_clock::now();
+  run_demo({.minutes = 0.25, .out = folder / "demo"}, kOneThread);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::string shown = testing::internal::GetCapturedStdout();
+  EXPECT_GT(seconds, 5);
+  EXPECT_LT(seconds, 25) << shown;  // the machine may be busy with other tests
 }
 
 TEST(Demo, InterruptedItEndsWithTheSignalsCode) {
   const TestFolder folder;
   const std::string metrics = folder / "demo/baseline/metrics.jsonl";
   Program program({"demo", "--out", folder / "demo"});
-  while (program.running() && !std::filesystem::exists(metrics)) std::this_thread::sleep_for(5ms);
+  while (program.running() && contents_of(metrics).find("\"step\":1,") == std::string::npos)
+    std::this_thread::sleep_for(5ms);
   program.signal(SIGINT);
   EXPECT_EQ(program.wait(), 130);
   EXPECT_EQ(records(folder / "demo/baseline", "stopped").size(), 1u);
-  EXPECT_FALSE(std::filesystem::exists(folder / "demo/ddl-cc"));
+  EXPECT_EQ(records(folder / "demo/ddl-cc", "stopped").size(), 1u) << "both stop together";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ struct Sample {
   Options options;
   Sample() {
     options.add("model.layers", layers, "Transformer blocks").range(1, 1000);
-    options.add("model.residual", residual, "residual interface").choices({"baseline", "ddl-cc", "ddl-tc"});
+    options.add("model.residual", residual, "residual rule").choices({"baseline", "ddl-cc", "ddl-tc"});
     options.add("model.mup", mup, "width scaling");
     options.add("train.lr", lr, "peak learning rate").range(0, 10);
   }

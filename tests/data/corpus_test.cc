@@ -206,6 +206,26 @@ TEST(Corpus, ProgressEndsAtTheTotal) {
   EXPECT_GT(reader.bytes_total(), 0u);
 }
 
+// Text is read ahead of the pieces that are handed out; a person wants to know of the pieces.
+TEST(Corpus, ProgressIsThatOfThePieces) {
+  const TestFolder folder;
+  std::string text;
+  while (text.size() < 1'100'000) text += "some words of a long text\n";
+  for (const std::string& path :
+       {folder.write("a.txt", text), folder.write("a.txt.gz", gzip(text)),
+        folder.write("a.jsonl", "{\"text\":\"" + std::string(text.size(), 'x') + "\"}\n")}) {
+    CorpusReader reader({path}, {});
+    Document piece;
+    for (std::size_t given = 0; reader.next(piece);) {
+      given += piece.text.size();
+      EXPECT_NEAR(static_cast<double>(reader.bytes_read()) / static_cast<double>(reader.bytes_total()),
+                  static_cast<double>(given) / static_cast<double>(text.size()), 0.02)
+          << path;
+    }
+    EXPECT_EQ(reader.bytes_read(), reader.bytes_total()) << path;
+  }
+}
+
 TEST(Corpus, ParquetIsReadOrSaysHowToGetIt) {
   const TestFolder folder;
   if (!parquet_is_built_in()) {

@@ -1,7 +1,10 @@
 // From files to results with a scorer that is not a model.
 #include "eval/run.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -137,6 +140,7 @@ TEST_F(RunTasks, DataHashIsOfTheQuestionsNotOfTheFile) {
 }
 
 TEST_F(RunTasks, AllDataIsReadBeforeAnythingIsScored) {
+  request_.strict = true;
   request_.tasks = find_tasks({"piqa", "sciq"}, {});
   EXPECT_TRUE(contains(refusal(), "sciq: no data"));
   EXPECT_EQ(scorer_.calls, 0);
@@ -155,11 +159,49 @@ TEST_F(RunTasks, ContinuationsThatDoNotFitShowBeforeAnythingIsScored) {
   EXPECT_EQ(run().results.size(), 2u);
   request_.context = 11;
   request_.samples = folder_ / "samples.jsonl";
+  request_.strict = true;
   const std::string why = refusal();
   EXPECT_TRUE(contains(why, "sciq: " + path + ": row 3: a continuation of 12 tokens")) << why;
   EXPECT_EQ(scorer_.calls, 0);
   request_.limit = 1;  // which leaves it out
   EXPECT_EQ(run().results.size(), 2u);
+  request_.limit = 0;
+  request_.strict = false;
+  const EvalReport rest = run();
+  ASSERT_EQ(rest.results.size(), 2u);
+  EXPECT_EQ(rest.results[1].documents, 1);
+  EXPECT_EQ(rest.results[1].documents_in_split, 2);
+  ASSERT_EQ(rest.left_out.size(), 1u);
+  EXPECT_EQ(rest.left_out[0].task, "sciq");
+  EXPECT_EQ(rest.left_out[0].documents, 1);
+  EXPECT_TRUE(contains(rest.left_out[0].reason, path + ": row 3: a continuation of 12 tokens"));
+  request_.context = 1;  // then nothing fits
+  request_.samples = "";
+  EXPECT_TRUE(contains(refusal(), "none of the tasks can be scored"));
+  EXPECT_EQ(scorer_.calls, 0);
+}
+
+TEST_F(RunTasks, ATaskWithoutItsDataIsLeftOut) {
+  const TaskResult alone = run().results.at(0);
+  request_.tasks = find_tasks({"sciq", "piqa"}, {});
+  const EvalReport report = run();
+  ASSERT_EQ(report.results.size(), 1u);
+  EXPECT_EQ(report.results[0].data_hash, alone.data_hash);
+  EXPECT_EQ(report.results[0].headline(), alone.headline());
+  ASSERT_EQ(report.left_out.size(), 1u);
+  EXPECT_EQ(report.left_out[0].documents, 0);
+  EXPECT_TRUE(contains(report.left_out[0].reason, "sciq: no data"));
+  request_.tasks = find_tasks({"sciq"}, {});  // alone it is an error
+  EXPECT_TRUE(contains(refusal(), "sciq: no data"));
+}
+
+TEST_F(RunTasks, AFileThatAnotherEvaluationWritesIsRefused) {
+  request_.samples = folder_.write("samples.jsonl", "");
+  const int other = ::open(request_.samples.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  EXPECT_TRUE(contains(refusal(), "another evaluation is writing it"));
+  ::close(other);
+  EXPECT_EQ(run().results.size(), 1u);
 }
 
 TEST_F(RunTasks, InterruptedItGoesOnFromItsSamples) {

@@ -260,8 +260,8 @@ TEST(CustomTask, ErrorsNameFileAndKey) {
   EXPECT_TRUE(contains(task_error(with("metrics = [\"acc\", \"acc_norm\"]", "metrics = \"acc\"")),
                        "metrics: expected a list"));
   EXPECT_TRUE(contains(task_error(with("version = 2", "files.test = [\"x\"]")), "names no split 'test'"));
-  EXPECT_TRUE(
-      contains(task_error(std::string(kCapitals) + "[[form]]\ncontext = \"a\"\n"), "stands beside [[form]]"));
+  EXPECT_TRUE(contains(task_error(std::string(kCapitals) + "[[form]]\ncontext = \"a\"\n"),
+                       "stands outside [[form]]"));
 }
 
 }  // namespace

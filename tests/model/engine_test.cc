@@ -80,7 +80,7 @@ Weights test_weights(const ModelConfig& config, float last_norm = 1) {
   weights.update_copy(Exec{});
   return weights;
 }
-constexpr float kMutant = 1.001f;
+constexpr float kMutant = 1.01f;
 
 std::int32_t most_likely_of(std::span<const float> logits) {
   return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());

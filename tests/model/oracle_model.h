@@ -27,6 +27,14 @@ inline void set_if_known(ModelConfig& m, const std::string& key, const std::stri
   if (options.contains(key)) options.set(key + "=" + value);
 }
 
+inline bool has_option(const std::string& rule, const std::string& key) {
+  ModelConfig m;
+  m.use_residual(rule);
+  Options options;
+  m.describe(options);
+  return options.contains(key);
+}
+
 inline ModelConfig model_config(const Case& c) {
   ModelConfig m;
   m.layers = 2, m.width = 8, m.heads = 2, m.mlp = 7, m.vocab = 11, m.context = 16;

@@ -46,6 +46,13 @@ TEST(RuleOptions, EachRuleHasItsOwn) {
   }
   EXPECT_EQ(own_keys(with_rule("ddl-cc-noec")), and_also({}, mix));
   EXPECT_EQ(own_keys(with_rule("ddl-tc-noec")), and_also({"state_kernel"}));
+  EXPECT_EQ(own_keys(with_rule("decay-x0")), Keys{});
+  EXPECT_EQ(own_keys(with_rule("highway")), Keys{"gate_bias"});
+  EXPECT_EQ(own_keys(with_rule("attnres")), Keys{});
+  EXPECT_EQ(own_keys(with_rule("attnres-block")), Keys{"block_size"});
+  EXPECT_EQ(own_keys(with_rule("hc")), Keys{"channels"});
+  EXPECT_EQ(own_keys(with_rule("hc-static")), Keys{"channels"});
+  EXPECT_EQ(own_keys(with_rule("mhc")), Keys{});
 }
 
 TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {
@@ -67,6 +74,14 @@ TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {
   // A name that no rule has is another matter.
   EXPECT_TRUE(contains(refusal("ddl-cc", "model.chanels=2"), "model.channels")) << "the nearest";
   EXPECT_TRUE(contains(refusal("ddl-cc", "model.channels=0"), "1 to 16"));
+  for (const char* rule : {"hc", "hc-static"}) {
+    for (const char* count : {"1", "9"})
+      EXPECT_TRUE(contains(refusal(rule, std::string("model.channels=") + count), "2 to 8")) << rule << count;
+    const std::string gate = refusal(rule, "model.gate=linear");
+    EXPECT_TRUE(contains(gate, rule + std::string(" has model.channels"))) << gate;
+  }
+  const std::string four = refusal("mhc", "model.channels=4");
+  EXPECT_TRUE(contains(four, "mhc has no options of its own")) << four;
 }
 
 TEST(RuleOptions, ThoseThatBothHaveSurviveAChangeOfRule) {

@@ -141,6 +141,154 @@ TEST_F(Program, HelpOfTokenizersFitsTheScreen) {
   }
 }
 
+TEST_F(Program, HelpIsInPlainWords) {
+  for (const std::string command :
+       {"", "train", "generate", "eval", "info", "bench", "bench step", "bench decode", "data prepare"}) {
+    const std::string help = run("ddl " + command + " --help").out;
+    for (const char* dialect : {"beside", "o on ", "goes on", "interface", " a step", " a token"})
+      EXPECT_FALSE(contains(help, dialect)) << command << ": " << dialect << "\n" << help;
+  }
+}
+
+TEST_F(Program, ATextFileForADatasetIsToldWhatToDo) {
+  folder_.write("my.txt", "some text");
+  const Result result = run("ddl train --data my.txt --out run");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(contains(result.err, "./ddl data prepare my.txt --tokenizer tokenizer --out data/my") ||
+              contains(result.err, "/my.txt --tokenizer tokenizer --out data/my"))
+      << result.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
+TEST_F(Program, BenchStepTakesSeveralRules) {
+  const auto all = records(
+      "ddl bench step --preset tiny --batch 1 --context 16 --steps 1 --residual baseline,ddl-cc --json");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["residual"], "baseline");
+  EXPECT_EQ(all[1]["residual"], "ddl-cc");
+  EXPECT_TRUE(contains(run("ddl bench step --residual baseline,ddl-xx").err, "no residual rule 'ddl-xx'"));
+}
+
+TEST_F(Program, TheEndOfTrainingNamesTheNextStep) {
+  write_bare_shards();
+  train("bare");
+  const std::string shown = contents_of(folder_ / "out");
+  EXPECT_TRUE(contains(shown, "Next: ./ddl generate run --tokenizer TOKENIZER --prompt")) << shown;
+}
+
+TEST_F(Program, TheConfigurationPageIsUpToDate) {
+  EXPECT_EQ(run("ddl train --options --markdown").out, contents_of(DDL_SOURCE_DIR "/docs/configuration.md"))
+      << "write it again: ./ddl train --options --markdown > docs/configuration.md";
+  EXPECT_EQ(run("ddl train --markdown").code, 2);
+}
+
+TEST_F(Program, FindsALearningRateAndWritesNoRun) {
+  run_well("ddl data generate overwrite --docs 60 --out text.jsonl");
+  run_well("ddl data prepare text.jsonl --tokenizer bytes --out set");
+  const std::string find =
+      "ddl train --find-lr --data set --set train.batch=2 --set model.layers=1 --set model.width=32"
+      " --set model.heads=2 --set model.context=48";
+  const Result text = run(find);
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(contains(text.out, "Try --set train.lr=") && contains(text.out, "Smoothed loss against"))
+      << text.out;
+  const Json last = records(find + " --json").back();
+  EXPECT_EQ(last["event"], "find_lr");
+  EXPECT_GT(last["suggested_lr"], 1e-5);
+  EXPECT_LT(last["suggested_lr"], last["lowest_loss_lr"]);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
+  EXPECT_TRUE(contains(run(find + " --out run").err, "--out"));
+}
+
+TEST_F(Program, SamplesWhileItTrains) {
+  run_well("ddl data generate overwrite --docs 60 --out text.jsonl");
+  run_well("ddl data prepare text.jsonl --tokenizer bytes --out set");
+  const auto all = records(
+      "ddl train --data set --out run --set train.steps=4 --set train.batch=1 --set model.layers=1"
+      " --set model.width=32 --set model.heads=2 --set model.context=48 --set eval.windows=1"
+      " --set log.floor=false --set log.sample_every=2 --set log.sample_prompt=a=3 --json");
+  int samples = 0;
+  for (const Json& record : all) {
+    if (record["event"] != "sample") continue;
+    ++samples;
+    EXPECT_EQ(record["prompt"], "a=3");
+    EXPECT_FALSE(record["text"].get<std::string>().empty());
+  }
+  EXPECT_EQ(samples, 2);
+}
+
+TEST_F(Program, AConversationOnATerminal) {
+  if (run("command -v script").code != 0) GTEST_SKIP() << "needs script(1)";
+  write_bare_shards();
+  train("bare");
+  const Result result = run(
+      "printf '/max 3\\nabc\\n/gates\\n/agane\\n\\n' | XDG_STATE_HOME=$PWD/state script -qec '" DDL_PROGRAM
+      " generate run --tokenizer bytes' /dev/null");
+  EXPECT_EQ(result.code, 0) << result.out;
+  for (const char* part : {"/help lists commands", "mean gate", "0 attention", "did you mean /again?"})
+    EXPECT_TRUE(contains(result.out, part)) << part << "\n" << result.out;
+}
+
+// Published data from a mirror of files: what the network would give.
+TEST_F(Program, GetsPublishedData) {
+  if (run("command -v curl").code != 0) GTEST_SKIP() << "needs curl";
+  const std::string get = "DDL_DATA_MIRROR=file://$PWD/mirror ddl data get ", from = "mirror/";
+  const std::string list = run("ddl data get").out;
+  for (const char* name :
+       {"shakespeare", "tinystories", "fineweb-edu", "gpt2", "arc_easy", "arc_challenge", "hellaswag",
+        "openbookqa", "piqa", "sciq", "social_iqa", "winogrande", "lambada_openai"})
+    EXPECT_TRUE(contains(list, name)) << name;
+  EXPECT_TRUE(contains(run("ddl data get shakespear").err, "did you mean shakespeare?"));
+
+  // Of no known hash: whatever comes. A download that was cut continues.
+  const std::string story =
+      from + "huggingface.co/datasets/HuggingFaceFW/fineweb-edu/resolve/main/sample/10BT/";
+  EXPECT_EQ(run("ddl data get fineweb-edu --check").code, 1) << "nothing is there";
+  const Result absent = run(get + "fineweb-edu");
+  EXPECT_EQ(absent.code, 2);
+  EXPECT_TRUE(contains(absent.err, "not downloaded") &&
+              contains(absent.err, "put it at corpora/fineweb-edu/"))
+      << absent.err;
+  folder_.write(story + "000_00000.parquet", "PAR1 and the rest");
+  folder_.write("corpora/fineweb-edu/000_00000.parquet.part", "PAR1 and");
+  const Result got = run(get + "fineweb-edu");
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_TRUE(contains(got.out, "ODC-By 1.0") &&
+              contains(got.out, "Next: ./ddl data prepare corpora/fineweb-edu"))
+      << got.out;
+  EXPECT_EQ(contents_of(folder_ / "corpora/fineweb-edu/000_00000.parquet"), "PAR1 and the rest");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "corpora/fineweb-edu/000_00000.parquet.part"));
+
+  // Of known hash: another text is refused, and so is one that was put in place; neither is kept or changed.
+  folder_.write(from + "raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+                std::string(1115394, 'x'));
+  const Result wrong = run(get + "shakespeare --out s");
+  EXPECT_TRUE(wrong.code == 2 && contains(wrong.err, "expected the SHA-256 86c4e6aa")) << wrong.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "s/input.txt"));
+  folder_.write("s/input.txt", "mine");
+  const Result mine = run(get + "shakespeare --out s");
+  EXPECT_TRUE(mine.code == 2 && contains(mine.err, "expected 1115394 bytes, found 4")) << mine.err;
+  EXPECT_EQ(contents_of(folder_ / "s/input.txt"), "mine");
+  const Result checked = run("ddl data get shakespeare --out s --check --json");
+  EXPECT_EQ(checked.code, 1);
+  EXPECT_EQ(parse_json(checked.out)["files"][0]["status"], "differs");
+}
+
+TEST_F(Program, GetsPublishedDataOutOfArchives) {
+  if (run("command -v curl && command -v unzip && command -v python3").code != 0)
+    GTEST_SKIP() << "needs tools";
+  run_well(
+      "mkdir -p mirror/storage.googleapis.com/ai2-mosaic/public/winogrande winogrande_1.1 &&"
+      " echo dev > winogrande_1.1/dev.jsonl && echo train > winogrande_1.1/train_xl.jsonl &&"
+      " python3 -m zipfile -c mirror/storage.googleapis.com/ai2-mosaic/public/winogrande/winogrande_1.1.zip"
+      " winogrande_1.1");
+  const auto all = records("DDL_DATA_MIRROR=file://$PWD/mirror ddl data get winogrande --json");
+  ASSERT_EQ(all.size(), 1u);
+  for (const Json& file : all[0]["files"]) EXPECT_EQ(file["status"], "there");
+  EXPECT_EQ(contents_of(folder_ / "tasks/winogrande/dev.jsonl"), "dev\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "tasks/winogrande.zip"));
+}
+
 TEST_F(Program, EvaluatesAModelOfBareShards) {
   write_bare_shards();
   train("bare");

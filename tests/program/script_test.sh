@@ -152,5 +152,39 @@ TOOL
     grep -q 'has not been built' "$work/err" || fail "no program: $(cat "$work/err")"
     ;;
 
+  installs)
+    # The real program where the build has one ($3), which writes real completions.
+    tool ninja <<TOOL
+mkdir -p "$repository/build/release"
+cp "$3" "$repository/build/release/ddl"
+TOOL
+    prefix=$work/prefix
+    "$repository/ddl" install --prefix "$prefix" >"$work/out" 2>"$work/err" || fail "install: $(cat "$work/err")"
+    grep -q 'not on your PATH' "$work/err" || fail "nothing said of PATH: $(cat "$work/err")"
+    while read -r file; do [ -s "$file" ] || fail "$file is empty or not there"; done <"$work/out"
+    expect files "$(wc -l <"$work/out" | tr -d ' ')" 5
+    expect program "$("$prefix/bin/ddl" version | head -n 1 | cut -d ' ' -f 1)" ddl
+    ! grep -q 'ddl: ' "$work/out" || fail "notices among the files"
+    if "$repository/ddl" install --prefx x 2>/dev/null; then fail "a wrong argument was taken"; fi
+    # Completion as bash does it: words so far, then what is offered.
+    if command -v bash >/dev/null; then
+      offered() {
+        bash -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ddl; echo "${COMPREPLY[*]}"' - \
+          "$prefix/share/bash-completion/completions/ddl" "$@"
+      }
+      expect "ddl tr" "$(offered ddl tr)" train
+      expect "ddl data pre" "$(offered ddl data pre)" prepare
+      expect "ddl train --find" "$(offered ddl train --find)" --find-lr
+      expect "ddl train --data x --res" "$(offered ddl train --data x --res)" --resume
+      case " $(offered ddl bench '') " in *' decode '*) ;; *) fail "bench: $(offered ddl bench '')" ;; esac
+      case " $(offered ddl '') " in *' completion '*) fail "the hidden command is offered" ;; esac
+    fi
+    grep -q '^#compdef ddl' "$prefix/share/zsh/site-functions/_ddl" || fail "zsh"
+    grep -q -- "-l find-lr" "$prefix/share/fish/vendor_completions.d/ddl.fish" || fail "fish"
+    if command -v man >/dev/null && man -l "$prefix/share/man/man1/ddl.1" >"$work/page" 2>"$work/err"; then
+      grep -q 'ddl data prepare' "$work/page" || fail "manual page: $(head -n 20 "$work/page")"
+    fi
+    ;;
+
   *) fail "no case '$2'" ;;
 esac

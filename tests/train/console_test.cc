@@ -35,5 +35,15 @@ TEST(Console, SaysWhatIsNotFinite) {
   EXPECT_EQ(shown(validation), "  validation at step 3: loss 1000.0000, perplexity not finite [0.5 s]\n");
 }
 
+TEST(Console, ShowsTheShareOfTheFloorOnlyWhereItMeansSomething) {
+  Json step = make_record("step");
+  step.update(Json{{"step", 3}, {"loss", 2.5}, {"grad_norm", 1.0}, {"lr", 1e-3}});
+  step.update(Json{{"tokens_per_s", 1234.0}, {"step_s", 0.4}, {"floor_share", 0.85}});
+  EXPECT_TRUE(contains(shown(step), "| 85% of floor |"));
+  step.erase("floor_share");
+  step["floor_busy"] = true;
+  EXPECT_TRUE(contains(shown(step), "| floor measured on a busy machine |"));
+}
+
 }  // namespace
 }  // namespace ddl

@@ -95,11 +95,11 @@ TEST(Kill, InterruptAfterTheLastStepIsTooLate) {
   EXPECT_EQ(records(out, "validation").size(), 2u);
 }
 
-// A step of 1000 micro-batches takes half a second or more; both signals come while the third is under way.
+// A micro-batch of 1000 rows takes half a second or more; both signals come while the third is under way.
 TEST(Kill, SecondInterruptStopsAtOnceAndLosesNothingSaved) {
   const TestFolder folder;
   const std::string data = make_data(folder), out = folder / "run";
-  ASSERT_EQ(Program(arguments(data, out, false, {"train.steps=1", "train.accumulate=1000"})).wait(), 0);
+  ASSERT_EQ(Program(arguments(data, out, false, {"train.steps=1", "train.batch=1000"})).wait(), 0);
   const std::string weights = out + "/checkpoints/step-00000001/model.safetensors";
   const std::string before = contents_of(weights);
 
@@ -114,7 +114,7 @@ TEST(Kill, SecondInterruptStopsAtOnceAndLosesNothingSaved) {
   program.signal(SIGINT);
   while (program.running() && !contains(contents_of(printed), "a second Ctrl-C stops at once"))
     std::this_thread::sleep_for(1ms);
-  EXPECT_TRUE(program.running());  // the first signal waits for the step, and says so while it waits
+  EXPECT_TRUE(program.running());  // the first signal waits for the micro-batch, and says so while it waits
   program.signal(SIGINT);
   EXPECT_EQ(program.wait(), 130);
   EXPECT_TRUE(records(out, "stopped").empty());  // which the end of the step would have written

@@ -342,12 +342,12 @@ TEST(Run, WhatIsNotFiniteIsFollowedThroughSessions) {
   EXPECT_EQ(run(resume_request(out, {"train.steps=6"})).step,
             6);  // two skipped updates are no reason to stop
   const std::string message = message_of<UserError>([&] { run(resume_request(out, {"train.steps=20"})); });
-  EXPECT_TRUE(contains(message, "--resume goes on from " + out + "/checkpoints/step-00000002,")) << message;
+  EXPECT_TRUE(contains(message, "--resume continues from " + out + "/checkpoints/step-00000002,")) << message;
   EXPECT_TRUE(contains(message, "step-00000011.not-finite")) << message;  // five attempts again, not three
   EXPECT_FALSE(fs::exists(out + "/checkpoints/step-00000006"));
 }
 
-// What the message advises works: --resume goes on from before the update that ruined the weights, though
+// What the message advises works: --resume continues from before the update that ruined the weights, though
 // checkpoints were due all the time since.
 TEST(Run, ResumeAfterLossesThatAreNotFiniteGoesBackBeforeThem) {
   const TestFolder folder;
@@ -359,7 +359,7 @@ TEST(Run, ResumeAfterLossesThatAreNotFiniteGoesBackBeforeThem) {
   const std::string message = message_of<UserError>([&] {
     run(resume_request(out, {"train.steps=12", "checkpoint.every_steps=1"}));
   });
-  EXPECT_TRUE(contains(message, "--resume goes on from " + out + "/checkpoints/step-00000002")) << message;
+  EXPECT_TRUE(contains(message, "--resume continues from " + out + "/checkpoints/step-00000002")) << message;
   EXPECT_TRUE(contains(message, "kept aside as " + out + "/checkpoints/step-00000009.not-finite")) << message;
   EXPECT_EQ(records(out, "stopped").back()["resume_step"], 2);
   EXPECT_EQ(run(resume_request(out, {"train.lr=0.0003"})).step, 12);

@@ -1,6 +1,5 @@
 #include "model/native/attention.h"
 
-#include <cmath>
 #include <string>
 
 #include "core/profiler.h"
@@ -18,7 +17,7 @@ template <class T>
 void Attention<T>::add_params(ParamTable& table) {
   const std::string name = fmt::format("transformer.h.{}.attn.", params_.size());
   const Init hidden = Init::normal(config_.hidden_std());
-  const Init output = Init::normal(config_.hidden_std() / std::sqrt(static_cast<double>(config_.layers)));
+  const Init output = Init::normal(config_.output_std());
   Params p;
   p.qkv = table.add_matrix(name + "c_q.weight", C_, C_, hidden);
   table.add_matrix(name + "c_k.weight", C_, C_, hidden, ParamTable::kJoined);

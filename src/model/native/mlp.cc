@@ -1,6 +1,5 @@
 #include "model/native/mlp.h"
 
-#include <cmath>
 #include <string>
 
 #include "core/profiler.h"
@@ -16,7 +15,7 @@ template <class T>
 void Mlp<T>::add_params(ParamTable& table) {
   const std::string name = fmt::format("transformer.h.{}.mlp.", params_.size());
   const Init hidden = Init::normal(config_.hidden_std());
-  const Init output = Init::normal(config_.hidden_std() / std::sqrt(static_cast<double>(config_.layers)));
+  const Init output = Init::normal(config_.output_std());
   Params p;
   p.in = table.add_matrix(name + "c_fc1.weight", F_, C_, hidden);
   table.add_matrix(name + "c_fc2.weight", F_, C_, hidden, ParamTable::kJoined);

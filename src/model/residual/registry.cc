@@ -1,5 +1,6 @@
 #include "model/residual/registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -12,7 +13,8 @@ namespace {
 // A new rule is one line here.
 std::vector<RuleEntry> built_in() {
   std::vector<RuleEntry> all;
-  for (auto make : {delta_rules})
+  for (auto make : {delta_rules, erase_write_rules, norm_write_rules, additive_expanded_rules, decay_rules,
+                    highway_rules, hyper_connection_rules, manifold_connection_rules, depth_attention_rules})
     for (RuleEntry& entry : make()) all.push_back(std::move(entry));
   return all;
 }
@@ -33,6 +35,11 @@ std::vector<std::string> rule_names() {
   std::vector<std::string> names;
   for (const RuleEntry& entry : entries()) names.push_back(entry.name);
   return names;
+}
+
+bool is_rule(const std::string& name) {
+  const std::vector<std::string> names = rule_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 const RuleEntry& find_rule(const std::string& name) {

@@ -36,6 +36,8 @@ struct RuleEntry {
   MakeOracle<double> oracle = {};
   MakeOracle<ref::Complex> complex_oracle = {};
   MakeOracle<ref::Var> tape_oracle = {};
+  // What the standard deviation of the sublayers' output projections is multiplied by at the start.
+  std::function<double(const ModelConfig&)> output_std_factor = [](const ModelConfig&) { return 1.0; };
   // Why the paper's released code cannot express a model with this rule; null: it can.
   std::function<std::string(const ModelConfig&)> not_in_reference = [](const ModelConfig&) {
     return std::string("a rule of its own");
@@ -45,6 +47,7 @@ struct RuleEntry {
 // For rules that live outside this folder. A name that is taken now means the new rule.
 void register_rule(RuleEntry entry);
 std::vector<std::string> rule_names();
+bool is_rule(const std::string& name);
 const RuleEntry& find_rule(const std::string& name);  // throws UserError, naming the nearest
 
 template <class T>

@@ -1,0 +1,273 @@
+// Hyper-Connections (Zhu et al., arXiv 2409.19606): D streams, read by a mix and mixed anew by every write.
+//
+//   x_in = sum_i m_i X_i        X'_j = b_j h + sum_i A_ij X_i
+//
+//   hc-static    m, A and b are learned numbers, m0, A0 and b0
+//   hc           with u_i = RMSNorm(X_i):
+//                m_i  = m0_i  + ea tanh(u_i . p)
+//                A_ij = A0_ij + ea tanh(u_i . q_j)
+//                b_i  = b0_i  + eb tanh(u_i . t)
+//
+// At the start m0 is the unit vector of stream s mod D, A0 the identity, b0 = 1, p = q = t = 0 and ea = eb = 0.01:
+// all streams are equal, and the model is the additive one.
+#include <cmath>
+#include <utility>
+
+#include "model/residual/rules.h"
+#include "model/residual/streams_rule.h"
+
+namespace ddl {
+namespace {
+
+constexpr double kHyperScale = 0.01;  // ea, eb
+
+struct HyperOptions final : OptionSetOf<HyperOptions> {
+  Index channels = 4;
+  void describe(Options& o) override {
+    o.add("model.channels", channels, "parallel streams of the state").range(2, kMaxStreams);
+  }
+};
+
+Index streams_of(const ModelConfig& config) { return config.rule<HyperOptions>().channels; }
+
+// The mixer's parameters besides the rows, in this order: m0_D, A0_DD, b0_D, and with rows ea, eb.
+struct HyperExtra {
+  Index D;
+  Index read() const { return 0; }
+  Index mix() const { return D; }
+  Index write() const { return D + D * D; }
+  Index mix_scale() const { return 2 * D + D * D; }
+  Index write_scale() const { return mix_scale() + 1; }
+};
+
+class StaticMixer final : public StreamMixer {
+ public:
+  explicit StaticMixer(Index D) : D_(D) {}
+  Index rows() const override { return 0; }
+  bool shares_rows() const override { return true; }
+  Index extra_count() const override { return HyperExtra{D_}.mix_scale(); }
+
+  void forward(const Forward& token) const override {
+    const HyperExtra at{D_};
+    for (Index i = 0; i < D_; ++i) token.read_D[i] = token.extra[at.read() + i];
+    for (Index i = 0; i < D_ * D_; ++i) token.mix_DD[i] = token.extra[at.mix() + i];
+    for (Index i = 0; i < D_; ++i) token.write_D[i] = token.extra[at.write() + i];
+  }
+  void backward(const Backward& token) const override {
+    const HyperExtra at{D_};
+    for (Index i = 0; i < D_; ++i) token.dextra[at.read() + i] += token.dread_D[i];
+    for (Index i = 0; i < D_ * D_; ++i) token.dextra[at.mix() + i] += token.dmix_DD[i];
+    for (Index i = 0; i < D_; ++i) token.dextra[at.write() + i] += token.dwrite_D[i];
+  }
+
+ private:
+  const Index D_;
+};
+
+// The rows are p, q_0 .. q_{D-1}, t, and dot_ir = X_i . w_r.
+//   z_ir  = rstd_i dot_ir,  rstd_i = 1 / sqrt(square_i / C + eps)
+//   value = value0 + e tanh(z_ir)
+// and backward, with tau = tanh(z_ir) and g the gradient of the value:
+//   de += tau g        dz_ir = e (1 - tau^2) g        ddot_ir = rstd_i dz_ir
+//   dsquare_i = -rstd_i^2 / (2 C) sum_r dz_ir z_ir
+class DynamicMixer final : public StreamMixer {
+ public:
+  explicit DynamicMixer(Index D) : D_(D), base_(D) {}
+  Index rows() const override { return D_ + 2; }
+  bool shares_rows() const override { return true; }
+  Index extra_count() const override { return HyperExtra{D_}.write_scale() + 1; }
+
+  void forward(const Forward& token) const override {
+    base_.forward(token);
+    for (Index i = 0; i < D_; ++i) {
+      const float rstd = rstd_of(token.square_D[i], token.C);
+      for (Index r = 0; r < rows(); ++r) {
+        const Target at = target(i, r);
+        float* value = at.kind == kRead ? token.read_D : at.kind == kMix ? token.mix_DD : token.write_D;
+        value[at.index] += token.extra[at.scale] * std::tanh(rstd * token.dots[i * rows() + r]);
+      }
+    }
+  }
+
+  void backward(const Backward& token) const override {
+    base_.backward(token);
+    for (Index i = 0; i < D_; ++i) {
+      const float rstd = rstd_of(token.square_D[i], token.C);
+      float dz_dot_z = 0;
+      for (Index r = 0; r < rows(); ++r) {
+        const Target at = target(i, r);
+        const float* dvalue = at.kind == kRead  ? token.dread_D
+                              : at.kind == kMix ? token.dmix_DD
+                                                : token.dwrite_D;
+        const float z = rstd * token.dots[i * rows() + r], tau = std::tanh(z), g = dvalue[at.index];
+        const float dz = token.extra[at.scale] * (1 - tau * tau) * g;
+        token.dextra[at.scale] += tau * g;
+        token.ddots[i * rows() + r] = rstd * dz;
+        dz_dot_z += dz * z;
+      }
+      token.dsquare_D[i] = -rstd * rstd / (2 * static_cast<float>(token.C)) * dz_dot_z;
+    }
+  }
+
+ private:
+  // What the dot of stream i with row r moves, and which of those parameters scales it.
+  enum Kind { kRead, kMix, kWrite };
+  struct Target {
+    Kind kind;
+    Index index, scale;
+  };
+  Target target(Index i, Index r) const {
+    const HyperExtra at{D_};
+    if (r == 0) return {kRead, i, at.mix_scale()};
+    if (r == D_ + 1) return {kWrite, i, at.write_scale()};
+    return {kMix, i * D_ + r - 1, at.mix_scale()};
+  }
+  static float rstd_of(float square, Index C) {
+    return 1 / std::sqrt(square / static_cast<float>(C) + 1e-5f);
+  }
+
+  const Index D_;
+  const StaticMixer base_;
+};
+
+MixerParams add_hyper_params(ParamTable& table, const std::string& prefix, Index s, Index D, Index C,
+                             bool dynamic) {
+  MixerParams at;
+  // Static parts do not decay: decay would pull the mix from the identity to zero, and the state with it.
+  at.extra = table.add(prefix + "static_read", {D}, Init::one_element(s % D, 1, 0));
+  table.add(prefix + "static_mix", {D, D}, Init::identity(), ParamTable::kJoined);
+  table.add(prefix + "static_write", {D}, Init::constant(1), ParamTable::kJoined);
+  if (!dynamic) return at;
+  table.add(prefix + "mix_scale", {1}, Init::constant(kHyperScale), ParamTable::kJoined);
+  table.add(prefix + "write_scale", {1}, Init::constant(kHyperScale), ParamTable::kJoined);
+  at.row_norm = table.add(prefix + "norm.weight", {C}, Init::constant(1));
+  at.rows = table.add_matrix(prefix + "read.weight", 1, C, Init::constant(0));
+  table.add_matrix(prefix + "mix.weight", D, C, Init::constant(0), ParamTable::kJoined);
+  table.add_matrix(prefix + "write.weight", 1, C, Init::constant(0), ParamTable::kJoined);
+  return at;
+}
+
+StreamsSpec hyper_spec(const ModelConfig& config, bool dynamic) {
+  const Index D = streams_of(config), C = config.width;
+  StreamsSpec spec{.streams = D, .prefix = "hc"};
+  if (dynamic)
+    spec.mixer = std::make_shared<DynamicMixer>(D);
+  else
+    spec.mixer = std::make_shared<StaticMixer>(D);
+  spec.add_params = [D, C, dynamic](ParamTable& table, const std::string& prefix, Index s) {
+    return add_hyper_params(table, prefix, s, D, C, dynamic);
+  };
+  return spec;
+}
+
+// The formula of the head of this file, word for word.
+template <class Num, bool kDynamic>
+class HyperOracle : public ref::Rule<Num> {
+ public:
+  explicit HyperOracle(const ModelConfig& config)
+      : D_(streams_of(config)), C_(config.width), layers_(config.layers) {}
+
+  void add_counts(std::map<std::string, Index>& counts) const override {
+    for (Index i = 0; i < layers_; ++i)
+      for (const char* kind : {"attn", "mlp"}) {
+        const std::string name = fmt::format("transformer.h.{}.hc_{}.", i, kind);
+        counts[name + "static_read"] = counts[name + "static_write"] = D_;
+        counts[name + "static_mix"] = D_ * D_;
+        if (!kDynamic) continue;
+        counts[name + "mix_scale"] = counts[name + "write_scale"] = 1;
+        counts[name + "norm.weight"] = counts[name + "read.weight"] = counts[name + "write.weight"] = C_;
+        counts[name + "mix.weight"] = D_ * C_;
+      }
+  }
+
+  ref::Vec<Num> start(const ref::Vec<Num>& x_NC, const ref::Parameters<Num>&, Index B,
+                      Index T) const override {
+    return ref::repeat_channels(x_NC, B * T, D_, C_);
+  }
+
+  ref::Vec<Num> read(const ref::Vec<Num>& state_NDC, const ref::Place& place, const ref::Parameters<Num>& w,
+                     Index B, Index T) const override {
+    ref::Vec<Num> x_NC(B * T * C_, Num(0));
+    const ref::Vec<Num> u_NDC = normed(state_NDC, place, w, B * T);
+    for (Index n = 0; n < B * T; ++n)
+      for (Index i = 0; i < D_; ++i) {
+        const Num m = place.block.empty() ? Num(1)
+                                          : at(w, place, "static_read")[i] +
+                                                shift(u_NDC, n, i, "mix_scale", "read.weight", 0, place, w);
+        for (Index c = 0; c < C_; ++c) x_NC[n * C_ + c] += m * state_NDC[(n * D_ + i) * C_ + c];
+      }
+    return x_NC;
+  }
+
+  ref::Vec<Num> write(const ref::Vec<Num>& state_NDC, ref::SublayerTrace<Num>& sublayer,
+                      const ref::Place& place, const ref::Parameters<Num>& w, Index N) const override {
+    ref::Vec<Num> next_NDC(state_NDC.size(), Num(0));
+    const ref::Vec<Num> u_NDC = normed(state_NDC, place, w, N);
+    for (Index n = 0; n < N; ++n)
+      for (Index j = 0; j < D_; ++j) {
+        const Num b =
+            at(w, place, "static_write")[j] + shift(u_NDC, n, j, "write_scale", "write.weight", 0, place, w);
+        for (Index c = 0; c < C_; ++c) next_NDC[(n * D_ + j) * C_ + c] = b * sublayer.h_NC[n * C_ + c];
+        for (Index i = 0; i < D_; ++i) {
+          const Num A = at(w, place, "static_mix")[i * D_ + j] +
+                        shift(u_NDC, n, i, "mix_scale", "mix.weight", j, place, w);
+          for (Index c = 0; c < C_; ++c)
+            next_NDC[(n * D_ + j) * C_ + c] += A * state_NDC[(n * D_ + i) * C_ + c];
+        }
+      }
+    return next_NDC;
+  }
+
+ private:
+  const ref::Vec<Num>& at(const ref::Parameters<Num>& w, const ref::Place& place,
+                          const std::string& name) const {
+    return ref::find_parameter(w, place.block + "hc_" + place.kind + "." + name);
+  }
+  // u_i = RMSNorm(X_i)
+  ref::Vec<Num> normed(const ref::Vec<Num>& state_NDC, const ref::Place& place, const ref::Parameters<Num>& w,
+                       Index N) const {
+    if (!kDynamic || place.block.empty()) return {};
+    return ref::rmsnorm(state_NDC, at(w, place, "norm.weight"), N * D_, C_);
+  }
+  // e tanh(u_i . w_row)
+  Num shift(const ref::Vec<Num>& u_NDC, Index n, Index i, const char* scale, const char* rows, Index row,
+            const ref::Place& place, const ref::Parameters<Num>& w) const {
+    if (!kDynamic) return Num(0);
+    using std::tanh;
+    Num z(0);
+    for (Index c = 0; c < C_; ++c) z += u_NDC[(n * D_ + i) * C_ + c] * at(w, place, rows)[row * C_ + c];
+    return at(w, place, scale)[0] * tanh(z);
+  }
+
+  const Index D_, C_, layers_;
+};
+
+template <class Num>
+class StaticOracle final : public HyperOracle<Num, false> {
+  using HyperOracle<Num, false>::HyperOracle;
+};
+template <class Num>
+class DynamicOracle final : public HyperOracle<Num, true> {
+  using HyperOracle<Num, true>::HyperOracle;
+};
+
+// The readout sums D equal streams; outputs that start sqrt(D) larger keep the paper's balance of embedding and
+// outputs in that sum.
+double hyper_output_std(const ModelConfig& config) {
+  return std::sqrt(static_cast<double>(streams_of(config)));
+}
+
+}  // namespace
+
+std::vector<RuleEntry> hyper_connection_rules() {
+  RuleEntry dynamic = streams_rule(
+      "hc", "hyper-connections: streams mixed by learned, input-dependent numbers",
+      OptionSetPtr(HyperOptions()), [](const ModelConfig& config) { return hyper_spec(config, true); });
+  RuleEntry fixed =
+      streams_rule("hc-static", "hyper-connections with learned numbers alone", OptionSetPtr(HyperOptions()),
+                   [](const ModelConfig& config) { return hyper_spec(config, false); });
+  dynamic.output_std_factor = fixed.output_std_factor = hyper_output_std;
+  return {with_oracle<DynamicOracle>(std::move(dynamic)), with_oracle<StaticOracle>(std::move(fixed))};
+}
+
+}  // namespace ddl
