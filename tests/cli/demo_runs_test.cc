@@ -30,7 +30,7 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
     EXPECT_EQ(config.model.residual(), rule);
     EXPECT_EQ(config.train.seed, 5);
     EXPECT_EQ(records(run, "done").size(), 1u);
-    EXPECT_EQ(records(run, "validation").size(), 2u) << "before and after";
+    EXPECT_EQ(records(run, "validation").size(), 1u);
     EXPECT_EQ(config.train.steps, std::ssize(records(run, "step")));
   }
   // In turns on the same batches: the same steps with the same rates.
@@ -47,8 +47,8 @@ TEST(Demo, KeepsToItsTime) {
   run_demo({.minutes = 0.25, .out = folder / "demo"}, kOneThread);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string shown = testing::internal::GetCapturedStdout();
-  EXPECT_GT(seconds, 5);
-  EXPECT_LT(seconds, 25) << shown;  // the machine may be busy with other tests
+  EXPECT_GT(seconds, 8) << shown;
+  EXPECT_LT(seconds, 30) << shown;  // the machine may be busy with other tests
 }
 
 TEST(Demo, InterruptedItEndsWithTheSignalsCode) {
