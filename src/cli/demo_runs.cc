@@ -25,6 +25,7 @@
 #include "model/engine.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
+#include "train/console.h"
 #include "train/identity.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
@@ -61,7 +62,7 @@ std::vector<std::string> settings(const std::string& rule, std::uint64_t seed) {
           "train.warmup=0",
           fmt::format("train.lr={}", kPeakRate),
           "eval.every=0",
-          "eval.windows=128",
+          "eval.windows=64",
           "log.gates_every=0",
           "checkpoint.every_steps=0",
           "checkpoint.keep_last=1",
@@ -104,7 +105,6 @@ class Learner {
     Json record = make_record("start");
     record["step"] = 0, record["config"] = config_.to_json(), record["data"] = identity_["data"];
     metrics_->write(record);
-    validate();
   }
 
   void step(double lr) {
@@ -277,19 +277,20 @@ int run_demo(const DemoOptions& asked, const Exec& ex) {
   say(fmt::format("{} stories, {} tokens, a vocabulary of {} ({:.0f} s)", kStories, dataset.train().tokens(),
                   kVocabulary, now() - start));
   const StopSignals signals;
-  const double before = now();
   Learner baseline(kRules[0], options, dataset, ex), delta(kRules[1], options, dataset, ex);
-  // Both have validated once. The end takes that again, and a moment for checkpoints and stories.
-  const double end_s = std::min(1.2 * (now() - before) + 4, 0.3 * options.minutes * 60);
-  const double train_s = std::max(0.0, options.minutes * 60 - (now() - start) - end_s), training = now();
-  say(fmt::format("Training baseline and ddl-cc in turns on the same batches for {:.0f} s ...", train_s));
+  const double training = now(), budget = options.minutes * 60 - (training - start);
+  say(fmt::format("Training baseline and ddl-cc in turns, on the same batches, for the rest of {} ...",
+                  format_duration(options.minutes * 60)));
   LiveChart chart;
-  const auto spent = [&] { return now() - training; };
-  while ((spent() < train_s || std::ssize(baseline.losses()) < kFewestSteps) && signals.received() == 0) {
-    const double rate = rate_at(train_s > 0 ? spent() / train_s : 1);
+  for (Index steps = 0; signals.received() == 0; ++steps) {
+    // The end takes a few steps' time for validation, and a moment for checkpoints and stories.
+    const double spent = now() - training, pair = steps > 0 ? spent / static_cast<double>(steps) : 0;
+    const double train_s = std::max(0.0, budget - std::min(4 * pair + 3, 0.5 * budget));
+    if (spent >= train_s && steps >= kFewestSteps) break;
+    const double rate = rate_at(train_s > 0 ? spent / train_s : 1);
     baseline.step(rate);
     delta.step(rate);
-    chart.show(baseline, delta, spent(), train_s);
+    chart.show(baseline, delta, spent, train_s);
   }
   chart.erase();
   const int signal = signals.received();

@@ -14,7 +14,7 @@ namespace ddl {
 struct PublishedFile {
   std::string url;
   std::string path;         // where it goes, below the set's folder; for an archive, where it waits
-  std::uint64_t bytes = 0;  // 0: not known here
+  std::uint64_t bytes = 0;  // exact where there is a hash, otherwise about; 0: not known here
   std::string sha256 = "";  // "": not known here
   // A zip archive: what is taken out of it, and where that goes. The archive itself does not stay.
   struct Member {

@@ -14,11 +14,12 @@ namespace {
 
 constexpr double kMemory = 0.8;  // of the smoothed loss
 
-// 1, 2, 3 or 5 times a power of ten, the largest that is not above `value`.
+// 1, 2, 3 or 5 times a power of ten, the largest that is not noticeably above `value`.
 double round_down(double value) {
-  const double power = std::pow(10, std::floor(std::log10(value) + 1e-9));
+  value *= 1.05;
+  const double power = std::pow(10, std::floor(std::log10(value)));
   for (const double digit : {5.0, 3.0, 2.0})
-    if (digit * power <= value * (1 + 1e-9)) return digit * power;
+    if (digit * power <= value) return digit * power;
   return power;
 }
 

@@ -30,7 +30,7 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
     EXPECT_EQ(config.model.residual(), rule);
     EXPECT_EQ(config.train.seed, 5);
     EXPECT_EQ(records(run, "done").size(), 1u);
-    EXPECT_EQ(records(run, "validation").size(), 2u) << "before and after";
+    EXPECT_EQ(records(run, "validation").size(), 1u);
     EXPECT_EQ(config.train.steps, std::ssize(records(run, "step")));
   }
   // In turns on the same batches: the same steps with the same rates.
@@ -39,7 +39,7 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
   for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i]["lr"], other[i]["lr"]);
 }
 
-// The clock decides, whatever a step takes: a quarter of a minute is a quarter of a minute.
+// The clock decides, whatever a step takes. What comes after training is worth a few steps.
 TEST(Demo, KeepsToItsTime) {
   const TestFolder folder;
   testing::internal::CaptureStdout();
@@ -47,8 +47,12 @@ TEST(Demo, KeepsToItsTime) {
   run_demo({.minutes = 0.25, .out = folder / "demo"}, kOneThread);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string shown = testing::internal::GetCapturedStdout();
-  EXPECT_GT(seconds, 5);
-  EXPECT_LT(seconds, 25) << shown;  // the machine may be busy with other tests
+  EXPECT_GT(seconds, 8) << shown;
+  double steps = 0, computing = 0;  // the machine may be busy with other tests
+  for (const char* rule : {"baseline", "ddl-cc"})
+    for (const Json& record : records(folder / "demo" + std::string("/") + rule, "step"))
+      steps += 1, computing += record["step_s"].get<double>();
+  EXPECT_LT(seconds, 20 + 20 * computing / steps) << shown;
 }
 
 TEST(Demo, InterruptedItEndsWithTheSignalsCode) {
