@@ -108,14 +108,14 @@ void DepthTokens(const DepthRead<T>& r, const DepthWrite<T, V>* write, const Dep
     float* alpha = r.alpha_NI + n * I;
     if (I == 1) {
       alpha[0] = 1;
-      r.rstd_N[n] = NormRow(r.context_NC + n * C, s.first_NC + n * C, s.norm_C, s.eps, C);
+      r.rstd_N[n] = NormRow(r.context_NC + n * C, s.first_NC + n * C, s.norm_C, s.norm_eps, C);
       continue;
     }
     DotsOfSources<1>(alpha, I, &s.q_C, s, n, C);
     for (Index i = 0; i < I; ++i) alpha[i] *= s.rho_N[i][n];
     SoftmaxRow(alpha, I);
     MixSources(x_in, alpha, s, n, C);
-    r.rstd_N[n] = NormRow(r.context_NC + n * C, x_in, s.norm_C, s.eps, C);
+    r.rstd_N[n] = NormRow(r.context_NC + n * C, x_in, s.norm_C, s.norm_eps, C);
   }
 }
 

@@ -26,7 +26,8 @@ struct DepthSources {
   const float* const* rho_N = nullptr;  // of V_0 .. V_{I-1}
   const float* q_C = nullptr;           // not read where I = 1
   const float* norm_C = nullptr;        // of the RMSNorm
-  float eps = 1e-5f;
+  float norm_eps = 1e-5f;
+  float eps = 1e-5f;  // of rho
 };
 
 // What enters the newest source, which must be the last of DepthSources.

@@ -56,6 +56,19 @@ TEST_P(EveryRuleRecipe, RotaryBaseAndNormEpsAreTheModels) {
   EXPECT_NE(logits_with("model.norm_eps=0.2"), decoded_logits(weights));
 }
 
+// train.decay has to know them.
+TEST_P(EveryRuleRecipe, NormsAreMarked) {
+  Index norms = 0;
+  for (const Param& p : param_table(with(GetParam(), {})).list()) {
+    const bool norm = p.name.find(".ln_") != p.name.npos || p.name.starts_with("ln_f") ||
+                      p.name.ends_with("_rms.weight") || p.name.ends_with("norm.weight");
+    EXPECT_TRUE(p.norm || !norm) << p.name;
+    EXPECT_FALSE(p.norm && (p.decays || p.shape.size() > 1)) << p.name;
+    norms += norm;
+  }
+  EXPECT_GE(norms, 2 * 4 + 1);
+}
+
 class ChannelConvolution : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Recipe, ChannelConvolution, testing::Values("ddl-cc", "ddl-cc-noec", "wo-cc"),
                          rule_test_name);

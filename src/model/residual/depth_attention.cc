@@ -59,7 +59,12 @@ template <class T, class V>
 class DepthAttentionRule final : public ResidualRule<T> {
  public:
   DepthAttentionRule(const ModelConfig& config, bool sums, Index block_size)
-      : C_(config.width), S_(config.sublayers()), sums_(sums), block_(block_size), blocks_(S_ / block_size) {}
+      : C_(config.width),
+        S_(config.sublayers()),
+        norm_eps_(static_cast<float>(config.norm_eps)),
+        sums_(sums),
+        block_(block_size),
+        blocks_(S_ / block_size) {}
 
   void add_params(ParamTable& table) override {
     norms_ = add_stage_norms(table, S_, C_);
@@ -67,7 +72,7 @@ class DepthAttentionRule final : public ResidualRule<T> {
     for (Index t = 1; t <= S_; ++t) {
       const std::string prefix = depth_prefix(t, S_);
       const Index w = table.add(prefix + "query", {C_}, Init::constant(0));
-      queries_.push_back({w, table.add(prefix + "gain", {C_}, Init::constant(1))});
+      queries_.push_back({w, table.add_norm(prefix + "gain", C_)});
     }
   }
 
@@ -218,7 +223,8 @@ class DepthAttentionRule final : public ResidualRule<T> {
             .others_NC = others_.data(),
             .rho_N = reads_[t].source_rho.data(),
             .q_C = q_C_,
-            .norm_C = p(norms_[t])};
+            .norm_C = p(norms_[t]),
+            .norm_eps = norm_eps_};
   }
   void read(Index t, T* context_NC, const DepthWrite<T, V>* write, const Tokens& tokens, const Exec& ex) {
     const Read& saved = reads_[t];
@@ -239,6 +245,7 @@ class DepthAttentionRule final : public ResidualRule<T> {
   }
 
   const Index C_, S_;
+  const float norm_eps_;
   const bool sums_;
   const Index block_, blocks_;
   std::vector<Index> norms_;    // offsets

@@ -140,7 +140,7 @@ MixerParams add_hyper_params(ParamTable& table, const std::string& prefix, Index
   if (!dynamic) return at;
   table.add(prefix + "mix_scale", {1}, Init::constant(kHyperScale), ParamTable::kJoined);
   table.add(prefix + "write_scale", {1}, Init::constant(kHyperScale), ParamTable::kJoined);
-  at.row_norm = table.add(prefix + "norm.weight", {C}, Init::constant(1));
+  at.row_norm = table.add_norm(prefix + "norm.weight", C);
   at.rows = table.add_matrix(prefix + "read.weight", 1, C, Init::constant(0));
   table.add_matrix(prefix + "mix.weight", D, C, Init::constant(0), ParamTable::kJoined);
   table.add_matrix(prefix + "write.weight", 1, C, Init::constant(0), ParamTable::kJoined);

@@ -19,9 +19,8 @@ inline std::string branch_prefix(const std::string& name, Index s) {
 inline std::vector<Index> add_stage_norms(ParamTable& table, Index S, Index C) {
   std::vector<Index> offsets;
   for (Index s = 0; s < S; ++s)
-    offsets.push_back(
-        table.add(fmt::format("transformer.h.{}.ln_{}.weight", s / 2, s % 2 + 1), {C}, Init::constant(1)));
-  offsets.push_back(table.add("ln_f.weight", {C}, Init::constant(1)));
+    offsets.push_back(table.add_norm(fmt::format("transformer.h.{}.ln_{}.weight", s / 2, s % 2 + 1), C));
+  offsets.push_back(table.add_norm("ln_f.weight", C));
   return offsets;
 }
 

@@ -15,7 +15,8 @@ namespace ddl {
 template <class T>
 class StoredStateRule : public ResidualRule<T> {
  public:
-  explicit StoredStateRule(const ModelConfig& config) : C_(config.width), S_(config.sublayers()) {}
+  explicit StoredStateRule(const ModelConfig& config)
+      : C_(config.width), S_(config.sublayers()), norm_eps_(static_cast<float>(config.norm_eps)) {}
 
   void add_params(ParamTable& table) override { norms_ = add_stage_norms(table, S_, C_); }
 
@@ -87,7 +88,7 @@ class StoredStateRule : public ResidualRule<T> {
   Write gradient_mode(Index s) const { return s == S_ - 1 ? Write::kOverwrite : Write::kAccumulate; }
 
   NormFwd<T> norm_of(Index s, T* context_NC) const {
-    return {.norm_C = p(norms_[s]), .context_NC = context_NC, .rstd_N = rstd_[s]};
+    return {.norm_C = p(norms_[s]), .norm_eps = norm_eps_, .context_NC = context_NC, .rstd_N = rstd_[s]};
   }
   NormBwd norm_backward_of(Index s, const float* dcontext_NC) const {
     return {.norm_C = p(norms_[s]), .rstd_N = rstd_[s], .dcontext_NC = dcontext_NC, .dnorm_C = g(norms_[s])};
@@ -95,6 +96,7 @@ class StoredStateRule : public ResidualRule<T> {
 
  private:
   const Index C_, S_;
+  const float norm_eps_;
   std::vector<Index> norms_;  // offsets
   std::vector<float*> x_, rstd_;
   Numbers<T> numbers_;

@@ -13,6 +13,7 @@ StreamsRule<T>::StreamsRule(const ModelConfig& config, StreamsSpec spec)
       S_(config.sublayers()),
       D_(spec_.streams),
       C_(config.width),
+      norm_eps_(static_cast<float>(config.norm_eps)),
       saved_(static_cast<std::size_t>(S_ + 1)) {}
 
 template <class T>
@@ -21,11 +22,11 @@ void StreamsRule<T>::add_params(ParamTable& table) {
   for (Index s = 0; s < S_; ++s) {
     const std::string block = fmt::format("transformer.h.{}.", s / 2);
     const bool attention = s % 2 == 0;
-    stages_[s].norm = table.add(block + (attention ? "ln_1" : "ln_2") + ".weight", {C_}, Init::constant(1));
+    stages_[s].norm = table.add_norm(block + (attention ? "ln_1" : "ln_2") + ".weight", C_);
     stages_[s].mixer = spec_.add_params(table, block + spec_.prefix + (attention ? "_attn." : "_mlp."), s);
     row_norms_ = stages_[s].mixer.row_norm >= 0;
   }
-  stages_[S_].norm = table.add("ln_f.weight", {C_}, Init::constant(1));
+  stages_[S_].norm = table.add_norm("ln_f.weight", C_);
 }
 
 template <class T>
@@ -93,8 +94,11 @@ template <class T>
 void StreamsRule<T>::read(Index s, T* context_NC, const StreamsWriteFwd<T>* write, const Tokens& tokens,
                           const Exec& ex) {
   if (s < S_ && norms_rows()) scale_rows(s);
-  const StreamsReadFwd<T> part{
-      .look = look(s), .norm_C = p(stages_[s].norm), .context_NC = context_NC, .rstd_N = saved_[s].rstd_N};
+  const StreamsReadFwd<T> part{.look = look(s),
+                               .norm_C = p(stages_[s].norm),
+                               .norm_eps = norm_eps_,
+                               .context_NC = context_NC,
+                               .rstd_N = saved_[s].rstd_N};
   streams_fwd<T>(saved_[s].state_NDC, write, &part, tokens.count, D_, C_, ex);
 }
 

@@ -81,6 +81,7 @@ class StreamsRule final : public ResidualRule<T> {
 
   const StreamsSpec spec_;
   const Index S_, D_, C_;
+  const float norm_eps_;
   std::vector<Stage> stages_;  // S + 1
   std::vector<Saved> saved_;   // S + 1
   bool row_norms_ = false;
