@@ -54,7 +54,7 @@ TEST(HyperConnections, StartAsTheAdditiveModelWithTheSameWeights) {
       weights.values()[weights.table().find("transformer.h.1.hc_attn.static_read").offset] += 1e-2f;
       EXPECT_LT(rounding_ratio(logits_of(weights, x), expected, roundings(m, 12)), 1)
           << "equal streams: another mix reads a multiple, which the norm removes";
-      weights.values()[weights.table().find("transformer.h.0.hc_mlp.static_write").offset] += 1e-2f;
+      weights.values()[weights.table().find("transformer.h.0.hc_mlp.static_write").offset] += 1;
       EXPECT_GT(rounding_ratio(logits_of(weights, x), expected, roundings(m, 12)), 1) << "mutant";
     }
 }
@@ -120,6 +120,36 @@ TEST(StreamsRules, OnlyRowsOfWeightsDecay) {
       EXPECT_EQ(p.decays, row) << p.name;
     }
     EXPECT_GT(streams, 0);
+  }
+}
+
+// vanishes() of oracle_model.h: by the oracle and by ours, beside the same tensors of the other sublayers.
+TEST(StreamsRules, GradientsThatASymmetryRemovesVanish) {
+  const BatchShape shape{2, 4};
+  const auto x = tokens(8, 1), y = tokens(8, 2);
+  for (const char* rule : kStreamRules) {
+    const ModelConfig m = model_config({.residual = rule});
+    const auto model = trainable(m, shape);
+    scramble(*model);
+    model->loss_and_grad({x.data(), y.data()}, 1, Exec{});
+    const auto truth = ref::loss_gradient_by_tape(oracle_shape(m), *make_oracle<ref::Var>(m),
+                                                  oracle_parameters(model->weights()), x, y, shape.B, shape.T)
+                           .gradient;
+    const auto ending = [](const std::string& name) { return name.substr(name.find("hc_") + 3); };
+    Index vanished = 0;
+    for (const Param& p : model->weights().table().list()) {
+      if (!vanishes(m, p.name)) continue;
+      ++vanished;
+      double other = 0;  // the largest of the same tensor elsewhere
+      for (const auto& [name, gradient] : truth)
+        if (name.find("hc_") != std::string::npos && !vanishes(m, name) &&
+            ending(name).substr(ending(name).find('.')) == ending(p.name).substr(ending(p.name).find('.')))
+          other = std::max(other, rms(gradient));
+      EXPECT_GT(other, 0) << p.name;
+      EXPECT_LT(rms(truth.at(p.name)), 1e-2 * other) << p.name;
+      EXPECT_LT(rms(tensor(model->gradients(), p)), 1e-2 * other) << p.name;
+    }
+    EXPECT_EQ(vanished, rule == std::string("hc-static") ? 1 : rule == std::string("hc") ? 2 : 4);
   }
 }
 
