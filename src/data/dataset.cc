@@ -128,8 +128,8 @@ void Dataset::open_prepared(const std::string& text) {
       shards.emplace_back(folder_ + "/" + name);
       const Index tokens = entry.whole("tokens");
       if (shards.back().tokens() != tokens)
-        throw UserError("{}: {} tokens, but dataset.json says {}", shards.back().path(), shards.back().tokens(),
-                        tokens);
+        throw UserError("{}: {} tokens, but dataset.json says {}", shards.back().path(),
+                        shards.back().tokens(), tokens);
       if (shards.back().has_answers() != entry.has("answers"))
         throw UserError("{}: dataset.json and the folder disagree on whether it exists",
                         answers_path(shards.back().path()));
@@ -209,7 +209,8 @@ void Dataset::verify_hashes(const Exec& ex) const {
 std::string first_foreign_entry(const std::string& folder) {
   const std::string path = folder + "/dataset.json";
   std::vector<std::string> own = {"dataset.json", "tokenizer.json", "tokenizer_config.json"};
-  for (ListedFile& file : listed_files(parse_json(read_file(path)), path)) own.push_back(std::move(file.name));
+  for (ListedFile& file : listed_files(parse_json(read_file(path)), path))
+    own.push_back(std::move(file.name));
   std::sort(own.begin(), own.end());
   for (const std::string& name : names_in(folder))
     if (!has(own, name.c_str())) return folder + "/" + name;

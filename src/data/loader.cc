@@ -100,8 +100,8 @@ Index Loader::resume(const Json& saved, const std::string& where) const {
   const JsonFields fields(saved, where, "loader.");
   for (const auto& [key, value] : ours.items())
     if (key != "step" && fields.at(key) != value)
-      throw UserError("{}: loader.{} was {} and is {} now; the run cannot continue where it stopped", where, key,
-                      to_line(saved[key]), to_line(value));
+      throw UserError("{}: loader.{} was {} and is {} now; the run cannot continue where it stopped", where,
+                      key, to_line(saved[key]), to_line(value));
   return fields.whole("step");
 }
 

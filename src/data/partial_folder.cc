@@ -23,9 +23,10 @@ namespace {
 void refuse_link(const std::string& path) {
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(path, ignored)))
-    throw UserError("{}: expected nothing here, or what an interrupted run left; found a symbolic link: move it "
-                    "away, or choose another --out",
-                    path);
+    throw UserError(
+        "{}: expected nothing here, or what an interrupted run left; found a symbolic link: move it "
+        "away, or choose another --out",
+        path);
 }
 
 }  // namespace

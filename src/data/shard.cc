@@ -111,8 +111,8 @@ TokenShard::TokenShard(const std::string& path, BareFiles bare) : path_(path), f
   if (sidecar != path && std::filesystem::exists(sidecar)) {
     answers_ = SteadyFile(sidecar);
     if (static_cast<Index>(answers_.size()) != tokens_)
-      throw UserError("{}: {} bytes, expected {}, one for each token of {}", sidecar, answers_.size(), tokens_,
-                      path);
+      throw UserError("{}: {} bytes, expected {}, one for each token of {}", sidecar, answers_.size(),
+                      tokens_, path);
   }
 }
 
@@ -136,7 +136,8 @@ void TokenShard::read(Index begin, Index count, TokenId* out) const {
   for (Index i = 0; i < count; ++i)
     if (out[i] > largest_)
       throw UserError(
-          "{}: changed while it was in use: token {} at position {}, where the largest was {}; put the old file "
+          "{}: changed while it was in use: token {} at position {}, where the largest was {}; put the old "
+          "file "
           "back",
           path_, out[i], begin + i, largest_);
 }
@@ -162,7 +163,8 @@ TokenShard::Contents TokenShard::read_all(const Exec& ex) const {
     const Index count = std::min((of_tokens ? token_bytes : answer_bytes) - begin, kChecksumBytes);
     std::vector<std::byte> bytes(static_cast<std::size_t>(count));
     (of_tokens ? file_ : answers_)
-        .read(static_cast<std::uint64_t>((of_tokens ? header_bytes_ : 0) + begin), bytes.data(), bytes.size());
+        .read(static_cast<std::uint64_t>((of_tokens ? header_bytes_ : 0) + begin), bytes.data(),
+              bytes.size());
     sums[c] = checksum(bytes);
     if (of_tokens)
       largest[c] = token_bytes_ == 4 ? largest_of<std::uint32_t>(bytes) : largest_of<std::uint16_t>(bytes);

@@ -101,8 +101,7 @@ std::string report_table(const EvalReport& report) {
   }
   std::string text = layout(rows);
   if (means) text += "The mean counts each task the same; for acc_norm acc where a task has none.\n";
-  for (const LeftOut& left : report.left_out)
-    text += fmt::format("left out: {}\n", left_out_line(left));
+  for (const LeftOut& left : report.left_out) text += fmt::format("left out: {}\n", left_out_line(left));
   return text;
 }
 

@@ -79,7 +79,8 @@ class TaskRun {
       } catch (const UserError& error) {
         if (request_.strict)
           throw UserError("{}: {}: {} (nothing was scored)", task_.name, question.place, error.what());
-        if (left_out_.documents++ == 0) left_out_.reason = fmt::format("{}: {}", question.place, error.what());
+        if (left_out_.documents++ == 0)
+          left_out_.reason = fmt::format("{}: {}", question.place, error.what());
         fits_[static_cast<std::size_t>(i)] = false;
       }
     }
@@ -115,8 +116,8 @@ class TaskRun {
   }
 
   TaskResult result(const PreparedTask& prepared, const Exec& ex) const {
-    TaskResult result{
-        task_.name, task_.version, request_.shots, documents(), prepared.documents_in_split, "", {}};
+    TaskResult result{task_.name, task_.version, request_.shots, documents(), prepared.documents_in_split, "",
+                      {}};
     Sha256 sha;
     for (std::size_t i = 0; i < questions_.size(); ++i)
       if (fits_[i]) sha.update(questions_[i].hash());
@@ -140,7 +141,8 @@ class TaskRun {
     const Index tokens = std::ssize(request.continuation);
     if (request_.context > 0 && tokens > request_.context)
       throw UserError(
-          "a continuation of {} tokens cannot be scored by a model with a context of {}; evaluate a model with a "
+          "a continuation of {} tokens cannot be scored by a model with a context of {}; evaluate a model "
+          "with a "
           "longer context",
           tokens, request_.context);
   }
@@ -241,8 +243,9 @@ EvalReport run_tasks(const EvalRequest& request, const Tokenizer& tokenizer, con
     TaskRun& run = runs.emplace_back(task, request, tokenizer, score, samples ? &*samples : nullptr);
     if (run.left_out().documents > 0) report.left_out.push_back(run.left_out());
   }
-  refuse_nothing_left(request.tasks.empty() ||
-                      std::any_of(runs.begin(), runs.end(), [](const TaskRun& r) { return r.documents() > 0; }));
+  refuse_nothing_left(request.tasks.empty() || std::any_of(runs.begin(), runs.end(), [](const TaskRun& r) {
+                        return r.documents() > 0;
+                      }));
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].documents() == 0) continue;
     runs[i].run();

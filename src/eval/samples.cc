@@ -47,7 +47,8 @@ void SampleFile::lock() {
   if (lock_ < 0) throw UserError("{}: cannot be opened for writing ({})", path_, std::strerror(errno));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(lock_);
-    throw UserError("{}: another evaluation is writing it; wait for it, or give another --samples file", path_);
+    throw UserError("{}: another evaluation is writing it; wait for it, or give another --samples file",
+                    path_);
   }
 }
 

@@ -81,8 +81,9 @@ Task task_of(const Json& toml) {
   };
   if (task.name.empty() || task.name == "all" || task.name.size() > kMaxNameBytes ||
       !std::all_of(task.name.begin(), task.name.end(), plain))
-    throw UserError("task is '{}', expected a name of letters, digits, _ and - (not \"all\"), at most {} of them",
-                    task.name.substr(0, kMaxNameBytes), kMaxNameBytes);
+    throw UserError(
+        "task is '{}', expected a name of letters, digits, _ and - (not \"all\"), at most {} of them",
+        task.name.substr(0, kMaxNameBytes), kMaxNameBytes);
   if (toml.contains("version")) {
     if (!toml["version"].is_number())
       throw UserError("version is {}, expected a number", json_kind(toml["version"]));
@@ -99,8 +100,8 @@ Task task_of(const Json& toml) {
 
   for (const std::string& split : {task.training_split, task.validation_split, task.test_split})
     if (split.size() > kMaxNameBytes)
-      throw UserError("a split is named '{}', expected a name of at most {} bytes", split.substr(0, kMaxNameBytes),
-                      kMaxNameBytes);
+      throw UserError("a split is named '{}', expected a name of at most {} bytes",
+                      split.substr(0, kMaxNameBytes), kMaxNameBytes);
     else if (!split.empty())
       task.files[split] = {split};
   if (toml.contains("files")) {

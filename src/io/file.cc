@@ -66,7 +66,7 @@ std::string read_whole(int file, const std::string& path, std::uint64_t expected
     }
     filled += static_cast<std::size_t>(got);
   }
-  throw UserError("{}: expected a file of at most {} MB, found more; give the name of another file", path,
+  throw UserError("{}: expected at most {} MB, found more; is it what you meant? Then give less of it", path,
                   limit >> 20);
 }
 
@@ -252,7 +252,8 @@ FileWriter::FileWriter(std::string path, Lock lock) : path_(std::move(path)) {
   }
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     open_file(0);
-    const bool busy = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // else there are no locks
+    const bool busy =
+        ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // else there are no locks
     if (!busy && still_named(file_, path_)) {
       if (::ftruncate(file_, 0) == 0) return;
       ::close(file_);

@@ -132,7 +132,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> beginning, std::s
   if (length > kMaxHeaderBytes || length > file_bytes - kLengthBytes)
     refuse(source, fmt::format("its header claims {} bytes, the file has {} after the length", length,
                                file_bytes - kLengthBytes));
-  DDL_CHECK(beginning.size() >= kLengthBytes + length, "{} bytes of a header of {}", beginning.size(), length);
+  DDL_CHECK(beginning.size() >= kLengthBytes + length, "{} bytes of a header of {}", beginning.size(),
+            length);
   const auto* text = reinterpret_cast<const char*>(beginning.data() + kLengthBytes);
   if (length == 0 || *text != '{') refuse(source, "its header does not begin with '{'");
   const Json root = parse_json({text, static_cast<std::size_t>(length)});

@@ -73,7 +73,8 @@ FixedFiles fixed_files(const ModelConfig& model, const Dataset& data) {
   if (!data.tokenizer_path().empty()) {
     files["tokenizer.json"] = read_file(data.tokenizer_path(), kTokenizerFileBytes);
     const std::string config = parent_folder(data.tokenizer_path()) + "/tokenizer_config.json";
-    if (std::filesystem::exists(config)) files["tokenizer_config.json"] = read_file(config, kTokenizerFileBytes);
+    if (std::filesystem::exists(config))
+      files["tokenizer_config.json"] = read_file(config, kTokenizerFileBytes);
   }
   return files;
 }
@@ -183,8 +184,8 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
   const Progress progress = Progress::parse(fields.object("progress"));
   const Index micro_step = trainer.loader().resume(fields.at("loader"), path);
   if (micro_step != progress.step * trainer.config().train.accumulate)
-    throw UserError("{}: the loader stands at micro-batch {}, the run at step {} of {} each", path, micro_step,
-                    progress.step, trainer.config().train.accumulate);
+    throw UserError("{}: the loader stands at micro-batch {}, the run at step {} of {} each", path,
+                    micro_step, progress.step, trainer.config().train.accumulate);
   const Index updates = fields.whole("updates", 0, progress.step);
   const std::string& chosen = trainer.config().train.optimizer.name;
   if (const std::string stored = stored_optimizer(fields); stored != chosen)

@@ -43,10 +43,7 @@ Console::Style Console::style_for(bool json) {
 }
 
 Console::Console(Style style, double plain_seconds, long total_steps, std::string records)
-    : style_(style),
-      plain_seconds_(plain_seconds),
-      total_steps_(total_steps),
-      records_(std::move(records)) {}
+    : style_(style), plain_seconds_(plain_seconds), total_steps_(total_steps), records_(std::move(records)) {}
 
 Console::~Console() {
   if (live_line_) print(style_ == Style::kLineOnly ? "\r\033[K" : "\n");
@@ -56,7 +53,8 @@ Console::~Console() {
 void Console::print(const std::string& text) {
   if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
   if (errno != EPIPE || !std::freopen("/dev/null", "w", stdout)) return;
-  std::fprintf(stderr, "ddl: nobody reads standard output any more; training goes on, its records are in %s\n",
+  std::fprintf(stderr,
+               "ddl: nobody reads standard output any more; training goes on, its records are in %s\n",
                records_.c_str());
 }
 

@@ -462,12 +462,12 @@ RunOutcome Run::train() {
   record["best_validation"] = progress.json()["best_validation"];
   if (signal) record["signal"] = signal;
   record["message"] =
-      signal ? fmt::format("stopped at step {} and saved{}; go on with: ddl train --out {} --resume",
-                           progress.step,
-                           gave_up ? fmt::format("; step {} was given up half way and is done again by --resume",
-                                                 progress.step + 1)
-                                   : "",
-                           folder_->path())
+      signal ? fmt::format(
+                   "stopped at step {} and saved{}; go on with: ddl train --out {} --resume", progress.step,
+                   gave_up ? fmt::format("; step {} was given up half way and is done again by --resume",
+                                         progress.step + 1)
+                           : "",
+                   folder_->path())
              : fmt::format("done: {} steps, {} tokens, {:.3g} FLOPs in {}{}; {}", progress.step,
                            format_count(static_cast<double>(progress.tokens)), progress.flops,
                            format_seconds(progress.elapsed_s),

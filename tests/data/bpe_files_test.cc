@@ -162,9 +162,10 @@ TEST(TokenizerFiles, PathErrors) {
   EXPECT_NE(error_of([&] { load_tokenizer((folder / "notes.txt").string()); }).find("another name"),
             std::string::npos);
   write_text(folder / "vocab.json", vocab_json(kMore));
-  EXPECT_NE(
-      error_of([&] { load_tokenizer((folder / "vocab.json").string()); }).find("merges.txt: cannot be opened"),
-      std::string::npos);
+  EXPECT_NE(error_of([&] {
+              load_tokenizer((folder / "vocab.json").string());
+            }).find("merges.txt: cannot be opened"),
+            std::string::npos);
   write_text(folder / "cl100k_base.tiktoken", base64_ranks());
   EXPECT_NE(
       error_of([&] { load_tokenizer((folder / "cl100k_base.tiktoken").string()); }).find("GPT-2's pre-token"),
