@@ -136,8 +136,8 @@ void read_parquet_rows(const std::string& path, FunctionRef<void(Json&)> on_row)
     }
   } catch (const parquet::ParquetException& error) {
     throw UserError("{}: not a readable Parquet file: {}", path, error.what());
-  } catch (const Json::exception& error) {  // two columns of which one is inside the other
-    throw UserError("{}: not a table of rows: {}", path, error.what());
+  } catch (const Json::exception&) {
+    throw UserError("{}: not a table of rows: of two columns one is inside the other", path);
   }
 }
 

@@ -66,7 +66,7 @@ std::string read_whole(int file, const std::string& path, std::uint64_t expected
     }
     filled += static_cast<std::size_t>(got);
   }
-  throw UserError("{}: expected a file of at most {} MB, found more; give the name of another file", path,
+  throw UserError("{}: expected at most {} MB, found more; is it what you meant? Then give less of it", path,
                   limit >> 20);
 }
 

@@ -8,7 +8,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <filesystem>
 
 #include "core/error.h"
 #include "test_folder.h"
@@ -34,6 +37,44 @@ TEST(File, ReadsAndMapsTheSameBytes) {
 }
 
 TEST(File, ReadsFilesWhoseSizeTheSystemDoesNotSay) { EXPECT_GT(read_file("/proc/self/status").size(), 10u); }
+
+TEST(File, ReadsNoMoreThanItsLimit) {
+  const TestFolder folder;
+  const std::string path = folder.write("x", std::string(3 << 20, 'x'));
+  EXPECT_EQ(read_file(path, 3 << 20).size(), std::size_t{3} << 20);
+  for (const std::string& large : {path, std::string("/dev/zero")}) {
+    const std::string message = message_of<UserError>([&] { read_file(large, 2 << 20); });
+    EXPECT_TRUE(contains(message, large) && contains(message, "2 MB")) << message;
+  }
+}
+
+TEST(SteadyFile, SaysThatItHasChanged) {
+  const TestFolder folder;
+  const std::string path = folder.write("x", std::string(100'000, 'x'));
+  const auto set_back = [&] {  // the clock of files may be coarse
+    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) - std::chrono::hours(1));
+  };
+  set_back();
+  SteadyFile opened(path);
+  const SteadyFile file = std::move(opened);
+  EXPECT_EQ(file.size(), 100'000u);
+  char bytes[100] = {};
+  file.read(99'900, bytes, sizeof bytes);
+  EXPECT_EQ(bytes[99], 'x');
+  const auto refusal = [&] { return message_of<UserError>([&] { file.read(0, bytes, sizeof bytes); }); };
+  std::filesystem::resize_file(path, 50'000);
+  EXPECT_TRUE(contains(refusal(), path + ": changed")) << refusal();
+  std::filesystem::resize_file(path, 100'000);
+  EXPECT_TRUE(contains(refusal(), "something has written to it")) << refusal();
+  // Another file in its place is no change of this one.
+  const SteadyFile second(path);
+  folder.write("y", "other");
+  std::filesystem::rename(folder / "y", path);
+  second.read(0, bytes, sizeof bytes);
+  std::filesystem::remove(path);
+  second.read(0, bytes, sizeof bytes);
+  SteadyFile().read(0, bytes, 0);
+}
 
 TEST(AtomicFile, AppearsOnlyWhenCommitted) {
   const TestFolder folder;

@@ -112,14 +112,15 @@ TEST_F(Abuse, FilesWithoutEnd) {
 
 TEST_F(Abuse, LinksInACircle) {
   make_dataset();
-  fs::create_symlink("b", folder_ / "a");
-  fs::create_symlink("a", folder_ / "b");
+  fs::create_symlink("other", folder_ / "circle");
+  fs::create_symlink("circle", folder_ / "other");
   for (const char* command :
-       {"data prepare in.txt --tokenizer bytes --out a", "train --data set --out a", "train --data a --out c",
-        "train a --data set", "generate a --prompt x", "info a", "data generate stories --docs 1 --out a",
-        "data prepare a --tokenizer bytes --out c", "tokenizer train in.txt --out a", "tokenizer info a",
-        "eval a --text in.txt", "export a --out c"})
-    expect_refused("ddl " + std::string(command), {"a: "});
+       {"data prepare in.txt --tokenizer bytes --out circle", "train --data set --out circle",
+        "train --data circle --out c", "train circle --data set", "generate circle --prompt x", "info circle",
+        "data generate stories --docs 1 --out circle", "data prepare circle --tokenizer bytes --out c",
+        "tokenizer train in.txt --out circle", "tokenizer info circle", "eval circle --text in.txt",
+        "export circle --out c"})
+    expect_refused("ddl " + std::string(command), {"circle"});
   // Inside a folder such a link is no file, as one that leads nowhere.
   folder_.write("texts/x.txt", "some text");
   fs::create_symlink("loop.txt", folder_ / "texts/loop.txt");
@@ -162,14 +163,16 @@ TEST_F(Abuse, ALinkIsNeverFollowedWhenClearing) {
   folder_.write("in.txt", "some text");
   folder_.write("precious/.ddl-incomplete", "");
   folder_.write("precious/kept.txt", "kept");
-  fs::create_symlink("precious", folder_ / "out.partial");
-  expect_refused("ddl data prepare in.txt --tokenizer bytes --out out", {"out.partial", "symbolic link"});
+  fs::create_symlink("precious", folder_ / "target.partial");
+  expect_refused("ddl data prepare in.txt --tokenizer bytes --out target",
+                 {"target.partial", "symbolic link"});
   EXPECT_EQ(contents_of(folder_ / "precious/kept.txt"), "kept");
   // Nor is what the marker leads to written over.
-  fs::remove(folder_ / "out.partial");
-  fs::create_directory(folder_ / "out.partial");
-  fs::create_symlink("../precious/kept.txt", folder_ / "out.partial/.ddl-incomplete");
-  expect_refused("ddl data prepare in.txt --tokenizer bytes --out out", {".ddl-incomplete", "symbolic link"});
+  fs::remove(folder_ / "target.partial");
+  fs::create_directory(folder_ / "target.partial");
+  fs::create_symlink("../precious/kept.txt", folder_ / "target.partial/.ddl-incomplete");
+  expect_refused("ddl data prepare in.txt --tokenizer bytes --out target",
+                 {".ddl-incomplete", "symbolic link"});
   EXPECT_EQ(contents_of(folder_ / "precious/kept.txt"), "kept");
 }
 
@@ -183,13 +186,15 @@ TEST_F(Abuse, TemporaryFilesOfAKilledProgramDoNotPileUp) {
   fs::create_directory(folder_ / "texts");
   folder_.write("texts/x.jsonl.tmp", "not one of them");
   for (int i = 0; i < 3; ++i)
-    run("ddl data generate stories --docs 100000000 --out texts/x.jsonl & "
+    run(DDL_PROGRAM
+        " data generate stories --docs 3000000 --out texts/x.jsonl & "
         "while ! ls texts/x.jsonl.tmp[0-9]*; do sleep 0.01; done; kill -9 $!; wait");
   EXPECT_LE(left(), 2);
   run_well("ddl data generate stories --docs 10 --out texts/x.jsonl");
   EXPECT_EQ(left(), 1);
   // One that is being written stays.
-  run("ddl data generate stories --docs 100000000 --out texts/x.jsonl & first=$!; "
+  run(DDL_PROGRAM
+      " data generate stories --docs 3000000 --out texts/x.jsonl & first=$!; "
       "while ! ls texts/x.jsonl.tmp[0-9]*; do sleep 0.01; done; sleep 0.2; "
       "ddl data generate stories --docs 10 --out texts/x.jsonl; ls texts > listed; kill -9 $first; wait");
   const std::string listed = contents_of(folder_ / "listed");

@@ -227,7 +227,7 @@ class Attack {
     well({"tokenizer", "train", "in.jsonl", "--vocab", "280", "--out", "tokens"});
     make_other_tokenizers();
     well({"data", "prepare", "in.jsonl", "--tokenizer", "tokens", "--out", "set", "--val-fraction", "0.2"});
-    well(train_command("set", "run", {"train.steps=2", "train.ema=0.9"}));
+    well(train_command("set", "run", {"train.steps=2", "train.ema=0.9", "model.compressor=block"}));
     well({"export", "run", "--layout", "own", "--out", "model"});
     well({"export", "run", "--layout", "reference", "--out", "released"});
     make_indexed_model();
@@ -337,7 +337,8 @@ class Attack {
     std::uint64_t length = 0;
     std::copy_n(file.data(), sizeof length, reinterpret_cast<char*>(&length));
     Json map = Json::object();
-    for (const auto& [name, entry] : ddl::parse_json(std::string_view(file).substr(8, length)).items())
+    const Json header = ddl::parse_json(std::string_view(file).substr(8, length));
+    for (const auto& [name, entry] : header.items())
       if (name != "__metadata__") map[name] = "part.safetensors";
     write(folder_ / "indexed/model.safetensors.index.json", ddl::to_text(Json{{"weight_map", map}}));
   }
