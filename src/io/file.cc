@@ -216,6 +216,7 @@ SteadyFile& SteadyFile::operator=(SteadyFile&& other) noexcept {
 
 void SteadyFile::read(std::uint64_t offset, void* out, std::size_t bytes) const {
   DDL_CHECK(offset + bytes <= size_, "offset {} + {} of {}", offset, bytes, size_);
+  if (bytes == 0) return;
   auto* to = static_cast<char*>(out);
   bool ended = false;
   while (bytes > 0 && !ended) {

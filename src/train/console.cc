@@ -63,7 +63,7 @@ void Console::print(const std::string& text) {
   if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
   if (errno != EPIPE || !std::freopen("/dev/null", "w", stdout)) return;
   std::fprintf(stderr,
-               "ddl: nobody reads standard output any more; training goes on, its records are in %s\n",
+               "ddl: nobody reads standard output any more; training continues, and its records are in %s\n",
                records_.c_str());
 }
 

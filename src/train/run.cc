@@ -350,8 +350,8 @@ auto Run::saving_on_error(Body&& body) {
     poll_saver();
     expect_folder();
     const std::string text =
-        fmt::format("{}\nThe run is saved at step {}; go on with: ddl train --out {} --resume", error.what(),
-                    trainer_->progress().step, folder_->path());
+        fmt::format("{}\nThe run is saved at step {}; to continue: ./ddl train --out {} --resume",
+                    error.what(), trainer_->progress().step, folder_->path());
     Json record = make_record("stopped");
     record["step"] = trainer_->progress().step;
     record["reason"] = error.what();

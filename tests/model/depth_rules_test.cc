@@ -152,17 +152,19 @@ TEST(AttnRes, BlocksOfOneSublayerAreTheFullForm) {
                          block.model->gradients().begin(), block.model->gradients().end()));
 }
 
-// One block: the sources are the embedding and the sum of all outputs. Their mean is half the additive stream, and
-// the norm takes the half out again, up to its guard (1e-5 beside a square of about 1).
-TEST(AttnRes, OneBlockStartsAsTheAdditiveResidual) {
-  ModelConfig m = small_model("attnres-block");
+// The mean of the sources is the additive stream divided by their number, however outputs are grouped, and the norm
+// takes the number out again, up to its guard (1e-5 beside a square of about 1).
+TEST(AttnRes, StartsAsTheAdditiveResidual) {
   const double additive = depth_step(small_model("baseline")).loss;
-  const auto difference = [&](Index block_size) {
-    m.set(fmt::format("model.block_size={}", block_size));
-    return std::abs(depth_step(m, {".query", ".gain"}).loss - additive);
-  };
-  EXPECT_LT(difference(4), 1e-3);
-  EXPECT_GT(difference(2), 1e-3);
+  for (const char* choice : {"attnres", "model.block_size=1", "model.block_size=2", "model.block_size=4"}) {
+    ModelConfig m = small_model("attnres-block");
+    if (choice == std::string("attnres"))
+      m.use_residual(choice);
+    else
+      m.set(choice);
+    EXPECT_LT(std::abs(depth_step(m, {".query", ".gain"}).loss - additive), 1e-4) << choice;
+    EXPECT_GT(std::abs(depth_step(m).loss - additive), 1e-3) << choice;
+  }
 }
 
 TEST(AttnRes, EveryBlockSizeIsTheOracles) {

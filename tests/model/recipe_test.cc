@@ -59,7 +59,7 @@ TEST_P(EveryRuleRecipe, RotaryBaseAndNormEpsAreTheModels) {
 // train.decay has to know them.
 TEST_P(EveryRuleRecipe, NormsAreMarked) {
   Index norms = 0;
-  for (const Param& p : param_table(with(GetParam(), {})).list()) {
+  for (const ParamTable table = param_table(with(GetParam(), {})); const Param& p : table.list()) {
     const bool norm = p.name.find(".ln_") != p.name.npos || p.name.starts_with("ln_f") ||
                       p.name.ends_with("_rms.weight") || p.name.ends_with("norm.weight");
     EXPECT_TRUE(p.norm || !norm) << p.name;

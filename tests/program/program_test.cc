@@ -145,7 +145,7 @@ TEST_F(Program, HelpIsInPlainWords) {
   for (const std::string command :
        {"", "train", "generate", "eval", "info", "bench", "bench step", "bench decode", "data prepare"}) {
     const std::string help = run("ddl " + command + " --help").out;
-    for (const char* dialect : {"beside", "o on ", "goes on", "interface", " a step", " a token"})
+    for (const char* dialect : {"beside", "o on ", "goes on", "interface", " a step ", " a token "})
       EXPECT_FALSE(contains(help, dialect)) << command << ": " << dialect << "\n" << help;
   }
 }
@@ -321,9 +321,9 @@ TEST_F(Program, EvaluatesAModelOfBareShards) {
   const Result other =
       run("ddl eval run --tasks piqa --data tasks --tokenizer other --samples samples.jsonl");
   EXPECT_TRUE(other.code == 2 && contains(other.err, "another model")) << other.err;
-  // A continuation that does not fit, of the last task: nothing is scored.
+  // A continuation that does not fit, of the last task: with --strict nothing is scored.
   const Result long_one =
-      run("ddl eval run --tasks piqa,sciq --data tasks --tokenizer bytes --samples s.jsonl");
+      run("ddl eval run --tasks piqa,sciq --data tasks --tokenizer bytes --samples s.jsonl --strict");
   EXPECT_EQ(long_one.code, 2);
   EXPECT_TRUE(contains(long_one.err, "sciq: tasks/sciq/test.jsonl: row 1: a continuation of 50 tokens") &&
               contains(long_one.err, "context of 48"))
