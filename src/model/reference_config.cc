@@ -149,7 +149,9 @@ class ReleasedConfig {
   }
 
   void check_keys() const {
-    for (const auto& [key, value] : json_.items()) {
+    for (const auto& item : json_.items()) {
+      const std::string& key = item.key();
+      const Json& value = item.value();
       if (kHonoured.contains(key) || kHarmless.contains(key)) continue;
       const auto& known = one_values();
       const auto found =

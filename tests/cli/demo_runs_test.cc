@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "train/program.h"
@@ -57,9 +58,13 @@ TEST(Demo, KeepsToItsTime) {
 
 TEST(Demo, InterruptedItEndsWithTheSignalsCode) {
   const TestFolder folder;
-  const std::string metrics = folder / "demo/baseline/metrics.jsonl";
   Program program({"demo", "--out", folder / "demo"});
-  while (program.running() && contents_of(metrics).find("\"step\":1,") == std::string::npos)
+  const auto has_stepped = [&](const char* rule) {
+    const std::string metrics = folder / "demo/" + std::string(rule) + "/metrics.jsonl";
+    return std::filesystem::exists(metrics) &&
+           contents_of(metrics).find("\"event\":\"step\"") != std::string::npos;
+  };
+  while (program.running() && !(has_stepped("baseline") && has_stepped("ddl-cc")))
     std::this_thread::sleep_for(5ms);
   program.signal(SIGINT);
   EXPECT_EQ(program.wait(), 130);

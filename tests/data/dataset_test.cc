@@ -170,8 +170,8 @@ TEST(Dataset, WhatIsNotOneIsNamed) {
   }
   folder.write("d/dataset.json", R"({"format":"ddl-dataset","version":1,"vocab_size":10,"end_of_text":3,
     "train":{"shards":[{"file":"../x.bin","tokens":1}]},"val":{"shards":[]}})");
-  EXPECT_TRUE(
-      contains(message_of<UserError>([&] { Dataset::open(folder / "d", kTwoThreads); }), "plain file name"));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { Dataset::open(folder / "d", kTwoThreads); }),
+                       "name of a file in the folder"));
   folder.write("e/x_train_1.bin", "");
   folder.write(std::string("e/") + kIncompleteMarker, "");
   EXPECT_TRUE(

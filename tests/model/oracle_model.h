@@ -160,25 +160,11 @@ inline Truth oracle_truth(const ModelConfig& config, const ref::Parameters<doubl
           ref::loss_gradient(shape, *complex_rule, nudged(parameters), x, y, B, T)};
 }
 
-// Gradients that vanish by a symmetry of the rule, so that nothing but rounding and the norms' guard is left of them
-// and a relative error says nothing. Streams start equal, so the first sublayer reads a multiple of the embedding,
-// which its norm removes; and the readout sums the streams, which the last mix of mhc leaves as they are.
-// streams_rules_test.cc shows that they vanish.
-inline bool vanishes(const ModelConfig& m, const std::string& tensor_name) {
-  const std::string last = fmt::format("transformer.h.{}.", m.layers - 1);
-  for (const std::string& start :
-       {std::string("transformer.h.0.hc_attn.static_read"), std::string("transformer.h.0.hc_attn.read."),
-        std::string("transformer.h.0.mhc_attn.read."), last + "mhc_mlp.mix."})
-    if (tensor_name.starts_with(start)) return true;
-  return false;
-}
-
 // The largest error of the loss or of any tensor's gradient, 1 being what rounding explains.
 inline double worst_error(double loss, TrainableModel& model, const Truth& truth) {
   const Index steps = roundings(model.config(), model.shape().N());
   double worst = rounding_ratio({loss}, {truth.loss}, steps);
   for (const Param& p : model.weights().table().list()) {
-    if (vanishes(model.config(), p.name)) continue;
     const auto& expected = truth.gradients.at(p.name);
     worst = std::max(worst, rounding_ratio(tensor(model.gradients(), p), expected, steps) /
                                 amplification(expected, truth.moved.at(p.name)));

@@ -52,7 +52,6 @@ TEST(RuleOptions, EachRuleHasItsOwn) {
   EXPECT_EQ(own_keys(with_rule("attnres-block")), Keys{"block_size"});
   EXPECT_EQ(own_keys(with_rule("hc")), Keys{"channels"});
   EXPECT_EQ(own_keys(with_rule("hc-static")), Keys{"channels"});
-  EXPECT_EQ(own_keys(with_rule("mhc")), Keys{});
 }
 
 TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {
@@ -80,8 +79,6 @@ TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {
     const std::string gate = refusal(rule, "model.gate=linear");
     EXPECT_TRUE(contains(gate, rule + std::string(" has model.channels"))) << gate;
   }
-  const std::string four = refusal("mhc", "model.channels=4");
-  EXPECT_TRUE(contains(four, "mhc has no options of its own")) << four;
 }
 
 TEST(RuleOptions, ThoseThatBothHaveSurviveAChangeOfRule) {
