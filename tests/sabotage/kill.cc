@@ -75,9 +75,10 @@ class Attack {
     if (resume) command.push_back("--resume");
     return command;
   }
+  // --force: a kill may come when the dataset is complete already.
   static Command prepare(const std::string& out) {
     return {"data", "prepare", "in.jsonl", "--tokenizer",    "bytes", "--out",
-            out,    "--name",  "set",      "--val-fraction", "0.2"};
+            out,    "--name",  "set",      "--val-fraction", "0.2",   "--force"};
   }
   static Command eval(const std::string& samples) {
     return {"eval",      "whole", "--tasks", "piqa",           "--data", "tasks",
