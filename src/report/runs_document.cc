@@ -160,15 +160,15 @@ class RunsReport {
                       {"model"},
                       {"seed", Align::kRight},
                       {"state"},
-                      {"parameters", Align::kRight},
+                      {"validation loss", Align::kRight, 4},
+                      {"lowest", Align::kRight, 4},
+                      {"at step", Align::kRight},
+                      {"training loss", Align::kRight, 4},
                       {"tokens", Align::kRight},
                       {"FLOPs", Align::kRight},
                       {"seconds", Align::kRight, 0},
                       {"tokens/s", Align::kRight, 0},
-                      {"training loss", Align::kRight, 4},
-                      {"validation loss", Align::kRight, 4},
-                      {"lowest", Align::kRight, 4},
-                      {"at step", Align::kRight}},
+                      {"parameters", Align::kRight}},
                      {}};
     for (const RunGroup& group : groups_)
       for (const RunRecords* run : group.runs) table.rows.push_back(run_row(group, *run));
@@ -207,15 +207,15 @@ class RunsReport {
             group.name,
             run.config ? Json(run.seed()) : Json(nullptr),
             run.status,
-            parameters,
+            last_validation(run),
+            best ? best->loss : NAN,
+            best ? Json(best->step) : Json(nullptr),
+            end.loss,
             end.tokens,
             end.flops,
             end.seconds,
             end.tokens / end.seconds,
-            end.loss,
-            last_validation(run),
-            best ? best->loss : NAN,
-            best ? Json(best->step) : Json(nullptr)};
+            parameters};
   }
 
   template <class Record>

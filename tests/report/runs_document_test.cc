@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "report/page.h"
 #include "report/run_groups.h"
 #include "test_folder.h"
@@ -198,8 +199,8 @@ TEST_F(RunsDocument, RunsHaveShortNamesOfTheirOwn) {
 // The command restores every option but the data's folder, which it names.
 TEST_F(RunsDocument, TheCommandRepeatsTheRun) {
   make("it's",
-       {"model.residual=wo-cc", "train.optimizer=muon", "train.lr=0.003", "log.sample_prompt=two words",
-        "train.seed=9"},
+       {"model.residual=wo-cc", "train.optimizer=muon", "train.lr=0.003",
+        R"(log.sample_prompt="\"two\" words, it's $HOME")", "train.seed=9"},
        {});
   const RunRecords run = read_all_runs({folder_ / "it's"})[0];
   const std::string command = train_command(run);

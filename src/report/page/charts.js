@@ -189,7 +189,7 @@ const ddlCharts = (() => {
     const shown = legend.filter((entry) => !view.hidden.has(entry.name));
     const all = shown.flatMap((entry) => entry.series.map((i) => ({ entry, index: i, series: block.series[i] })));
     const root = chartRoot(width, 10, block.title || "chart", []);
-    const top = view.alone ? addHeading(root, block, width, legend.length > 1 || legend[0]?.name !== block.title ? shown : []) : 8;
+    const top = view.alone ? addHeading(root, block, width, shown) : 8;
 
     const xKind = axis.scale || "linear";
     const xs = all.flatMap(({ series }) => series.x[axis.key] || []);
