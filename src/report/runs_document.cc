@@ -47,11 +47,19 @@ const ValidationRecord* best_validation(const RunRecords& run) {
   return best;
 }
 
-std::vector<double> finals_of(const RunGroup& group) {
-  std::vector<double> values;
-  for (const RunRecords* run : group.runs)
-    if (const double loss = last_validation(*run); std::isfinite(loss)) values.push_back(loss);
-  return values;
+// The most tokens after which every run that was validated at all was validated; NaN where there is no such number.
+// Runs that are not equally far are compared there.
+double common_tokens(const std::vector<RunRecords>& runs) {
+  std::map<double, std::size_t> uses;
+  std::size_t validated = 0;
+  for (const RunRecords& run : runs) {
+    validated += !run.validations.empty();
+    for (const ValidationRecord& v : run.validations) ++uses[v.tokens];
+  }
+  double most = NAN;
+  for (const auto& [tokens, count] : uses)
+    if (count == validated) most = tokens;
+  return most;
 }
 
 // A group's curve over the steps that all of its runs have, and how many records one of its points stands for.
@@ -88,6 +96,7 @@ class RunsReport {
       : runs_(runs),
         grouped_(group_runs(runs)),
         groups_(grouped_.groups),
+        compared_tokens_(common_tokens(runs)),
         document_(title_of(title), subtitle()) {}
 
   ReportDocument write() {
