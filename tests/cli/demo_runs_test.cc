@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "train/program.h"
-#include "train/small_run.h"
+#include "small_run.h"
 
 namespace ddl {
 namespace {
