@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/json_fields.h"
+#include "core/shell_word.h"
 #include "data/progress_line.h"
 #include "data/tokenizer.h"
 #include "io/checkpoint_folder.h"
@@ -34,17 +35,6 @@ Json last_record(const std::string& metrics, const std::string& event) {
 
 Json part(const Json& json, const char* key) {
   return json.is_object() && json.contains(key) ? json[key] : Json(nullptr);
-}
-
-// Words of a command line: quoted where the shell would take them apart.
-std::string shell_word(const std::string& word) {
-  const bool plain =
-      word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=,:@%") ==
-      std::string::npos;
-  if (plain && !word.empty()) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 class Description {

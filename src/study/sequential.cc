@@ -68,20 +68,6 @@ Index first_crossing(std::span<const double> sizes_of_t, std::span<const double>
 
 std::vector<Look> standard_looks() { return {{4, 0.0005}, {8, 0.014}, {12, 0.045}}; }
 
-std::string_view verdict_name(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kBetter:
-      return "better";
-    case Verdict::kWorse:
-      return "worse";
-    case Verdict::kEquivalent:
-      return "equivalent";
-    case Verdict::kUndecided:
-      break;
-  }
-  return "undecided";
-}
-
 SequentialResult decide(std::span<const double> differences, std::span<const Look> looks, double margin) {
   check_looks(looks);
   if (!(margin >= 0)) throw UserError("margin: expected a number from 0 on, found {}", margin);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/index.h"
+#include "core/verdict.h"
 #include "study/paired.h"
 
 namespace ddl {
@@ -31,9 +32,6 @@ struct Look {
 std::vector<Look> standard_looks();  // 4, 8, 12 pairs with 0.0005, 0.014, 0.045
 
 // Differences are losses of the rule in question minus losses of its control: negative is better.
-enum class Verdict { kBetter, kWorse, kEquivalent, kUndecided };
-std::string_view verdict_name(Verdict verdict);  // "better", ...
-
 struct SequentialResult {
   Verdict verdict = Verdict::kUndecided;
   Index look = 0;        // the look that decided, or the last complete one, from 1; 0: none is complete

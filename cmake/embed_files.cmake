@@ -1,0 +1,18 @@
+# cmake -DFOLDER=<folder> -DOUT=<file.cc> -P embed_files.cmake: writes the files of src/report/page as constants of
+# src/report/page_files.h. "charts.js" becomes kChartsJs.
+cmake_minimum_required(VERSION 3.25)
+set(source "// Written by cmake/embed_files.cmake.\n#include \"report/page_files.h\"\n\nnamespace ddl::page_files {\n\n")
+foreach(name page.html style.css charts.js figure.js report.js)
+  file(READ ${FOLDER}/${name} content)
+  string(FIND "${content}" ")ddl_file\"" ends)
+  string(LENGTH "${content}" length)
+  if(NOT ends EQUAL -1 OR length EQUAL 0)
+    message(FATAL_ERROR "${FOLDER}/${name} cannot be a constant: it is empty, or holds the mark of its end")
+  endif()
+  string(REGEX MATCH "^(.)(.*)[.](.)(.*)$" _ ${name})
+  string(TOUPPER ${CMAKE_MATCH_1} first)
+  string(TOUPPER ${CMAKE_MATCH_3} ending)
+  set(constant k${first}${CMAKE_MATCH_2}${ending}${CMAKE_MATCH_4})
+  string(APPEND source "const std::string_view ${constant} = R\"ddl_file(${content})ddl_file\";\n\n")
+endforeach()
+file(WRITE ${OUT} "${source}}  // namespace ddl::page_files\n")
