@@ -158,11 +158,11 @@ class StudyReport {
         while_training.x["flops"].push_back(tokens * found.front()->flops_per_token);
         while_training.y.push_back(spread(values).mean);
       }
-      curve.series.push_back(while_training);
+      if (!while_training.y.empty()) curve.series.push_back(while_training);
     }
     if (ends.series.empty()) return;
     document_.add(ends);
-    document_.add(curve);
+    if (!curve.series.empty()) document_.add(curve);
   }
 
   void rates(const StudySize& size) {
@@ -209,7 +209,7 @@ class StudyReport {
         series.x["rate"].push_back(rate);
         series.y.push_back(at.mean), series.lo.push_back(at.low), series.hi.push_back(at.high);
       }
-      lines.series.push_back(series);
+      if (!series.y.empty()) lines.series.push_back(series);
       LinesBlock::Series expected{.name = arm, .group = "", .x = {}, .y = {}, .lo = {}, .hi = {}};
       Index n = 0;
       for (const double value : expected_best(losses)) {
@@ -217,7 +217,7 @@ class StudyReport {
         if (!std::isfinite(value)) continue;
         expected.x["trials"].push_back(static_cast<double>(n)), expected.y.push_back(value);
       }
-      best.series.push_back(expected);
+      if (!expected.y.empty()) best.series.push_back(expected);
       table.rows.push_back({arm, tuning.settled ? Json(tuning.rate) : Json(nullptr), lowest->scale,
                             tuning.cells.size(), diverged, lowest->mean,
                             !tuning.settled   ? "still searching"
@@ -226,8 +226,8 @@ class StudyReport {
     }
     if (table.rows.empty()) return;
     document_.add(table);
-    document_.add(lines);
-    document_.add(best);
+    if (!lines.series.empty()) document_.add(lines);
+    if (!best.series.empty()) document_.add(best);
   }
 
   // The joint fit, where there are enough sizes.
