@@ -12,6 +12,7 @@ void add_all_commands(Command app) {
   add_eval_command(app);
   add_export_command(app);
   add_import_command(app);
+  add_study_command(app);
   add_report_command(app);
   add_info_command(app);
   add_bench_command(app);

@@ -1,4 +1,4 @@
-// ./ddl report: runs, or a document of another command, as one page.
+// ./ddl report: runs, a study, or a document of another command, as one page.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -13,6 +13,8 @@
 #include "report/page.h"
 #include "report/run_records.h"
 #include "report/runs_document.h"
+#include "study/study_document.h"
+#include "study/study_run.h"
 
 namespace ddl {
 namespace {
@@ -37,6 +39,15 @@ struct ReportCommand {
       if (!title.empty()) document["title"] = title;
       return document;
     }
+    if (paths.size() == 1 && std::filesystem::exists(StudyFolder{paths[0]}.study())) {
+      const StudyFolder folder{paths[0]};
+      const Study study = read_study(folder.study());
+      std::vector<std::string> problems;
+      const Records records = Records::read(folder.records(), study, &problems);
+      Json document = study_document(study, records, problems).json();
+      if (!title.empty()) document["title"] = title;
+      return document;
+    }
     return runs_document(read_all_runs(find_runs(paths)), title).json();
   }
 };
@@ -45,9 +56,11 @@ struct ReportCommand {
 
 void add_report_command(Command app) {
   auto c = std::make_shared<ReportCommand>();
-  Command report = app.add_command("report", "Runs as one page: curves, differences, how to repeat them");
+  Command report = app.add_command(
+      "report", "Runs or a study as one page: answers, curves, differences, how to repeat them");
   report
-      .add_option("paths", c->paths, "Runs, or folders with runs in them; or one document that --json wrote")
+      .add_option("paths", c->paths,
+                  "Runs, or folders with runs in them; a study's folder; or one document that --json wrote")
       .required();
   report.add_option("--out", c->out, "The page, which needs no network and no other file").show_default();
   report.add_option("--json", c->json, "Every number of the page as JSON, in this file");

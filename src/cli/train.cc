@@ -86,6 +86,8 @@ void add_train_command(Command app) {
   train.add_option("--out", c->request.out, "The run's folder (default: runs/NAME of the config)");
   train.add_option("--from", c->request.from,
                    "Start from this model's weights: a run, a checkpoint, or a folder (see `ddl import`)");
+  train.add_option("--branch", c->request.branch,
+                   "A longer or shorter run that shares this run's steps up to its cool-down");
   train.add_flag("--resume", c->request.resume, "Continue from the run's newest checkpoint");
   train.add_option("--preset", c->request.preset, "Sizes: tiny, mini, small or medium");
   train.add_option("--engine", c->engine, "What computes: native, or the slow reference")

@@ -20,18 +20,18 @@ std::string shown(const Json& json) {
 JsonFields::JsonFields(const Json& json, std::string file, std::string within)
     : json_(&json), file_(std::move(file)), within_(std::move(within)) {
   if (!json.is_object())
-    throw UserError("{}: damaged: expected a JSON object{}", file_,
+    throw UserError("{}: expected a JSON object{}", file_,
                     within_.empty() ? "" : fmt::format(" at {}", within_.substr(0, within_.size() - 1)));
 }
 
 const Json& JsonFields::at(const std::string& name) const {
   const auto found = json_->find(name);
-  if (found == json_->end()) throw UserError("{}: damaged: '{}{}' is missing", file_, within_, name);
+  if (found == json_->end()) throw UserError("{}: '{}{}' is missing", file_, within_, name);
   return *found;
 }
 
 void JsonFields::refuse(const std::string& name, const std::string& expected) const {
-  throw UserError("{}: damaged: '{}{}' is {}, expected {}", file_, within_, name, shown(at(name)), expected);
+  throw UserError("{}: '{}{}' is {}, expected {}", file_, within_, name, shown(at(name)), expected);
 }
 
 Index JsonFields::whole(const std::string& name, Index low, Index high) const {

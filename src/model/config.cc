@@ -47,6 +47,9 @@ void ModelConfig::describe(Options& o) {
       .range(0, 10);
   o.add("model.hidden_std_factor", hidden_std_factor, "hidden weights start at factor / sqrt(width)")
       .range(0, 100);
+  o.add("model.output_std_factor", output_std_factor,
+        "output projections start at this times their usual deviation, hidden / sqrt(layers)")
+      .range(0, 100);
   o.add("model.engine", engine, "what computes: native, or the slow and obviously right reference")
       .choices(engine_names());
   o.add("model.precision", precision, "GEMM inputs; auto: bf16 where the CPU has it, else f32")
@@ -80,7 +83,7 @@ void ModelConfig::check() const {
 double ModelConfig::hidden_std() const { return hidden_std_factor / std::sqrt(static_cast<double>(width)); }
 
 double ModelConfig::output_std() const {
-  return hidden_std() / std::sqrt(static_cast<double>(layers)) *
+  return output_std_factor * hidden_std() / std::sqrt(static_cast<double>(layers)) *
          find_rule(residual()).output_std_factor(*this);
 }
 

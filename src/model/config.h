@@ -30,6 +30,7 @@ struct ModelConfig {
   Index base_width = 1024;
   double embedding_std = 0.02;
   double hidden_std_factor = 0.5;
+  double output_std_factor = 1;
 
   std::string engine = "native";
   std::string precision = "auto";

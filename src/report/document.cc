@@ -59,20 +59,6 @@ Json series_json(const LinesBlock& block, const LinesBlock::Series& series) {
 
 }  // namespace
 
-const char* verdict_name(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kBetter:
-      return "better";
-    case Verdict::kWorse:
-      return "worse";
-    case Verdict::kEquivalent:
-      return "equivalent";
-    case Verdict::kUndecided:
-      break;
-  }
-  return "undecided";
-}
-
 Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 ReportDocument::ReportDocument(std::string title, std::string subtitle)

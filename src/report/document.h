@@ -8,11 +8,9 @@
 #include <vector>
 
 #include "core/json.h"
+#include "core/verdict.h"
 
 namespace ddl {
-
-enum class Verdict { kBetter, kWorse, kEquivalent, kUndecided };
-const char* verdict_name(Verdict verdict);
 
 struct TextBlock {
   std::string text;  // plain; a line break is one

@@ -14,6 +14,7 @@
 #include "io/checkpoint_folder.h"
 #include "io/file.h"
 #include "model/config_json.h"
+#include "train/schedule.h"
 
 namespace ddl {
 namespace {
@@ -150,7 +151,8 @@ void CheckpointSaver::write(const CheckpointArrays& arrays, const std::string& t
   writer.add_text("trainer.json", trainer_json);
   report_->folder = writer.commit();
   const TrainConfig& config = trainer_.config().train;
-  if (prune == Prune::kYes) prune_checkpoints(parent_, config.keep_last, config.keep_best);
+  if (prune == Prune::kYes)
+    prune_checkpoints(parent_, config.keep_last, config.keep_best, cooldown_start(config));
   report_->write_s = now() - start;
   report_->bytes = expected_bytes() - (1u << 20);
 }
@@ -221,7 +223,7 @@ std::vector<std::string> set_aside_checkpoints(const std::string& parent, Index 
   return folders;
 }
 
-void prune_checkpoints(const std::string& parent, Index keep_last, Index keep_best) {
+void prune_checkpoints(const std::string& parent, Index keep_last, Index keep_best, Index keep_step) {
   const auto all = list_checkpoints(parent);
   std::set<Index> keep;
   for (auto entry = all.rbegin(); entry != all.rend() && std::ssize(keep) < keep_last; ++entry)
@@ -237,6 +239,7 @@ void prune_checkpoints(const std::string& parent, Index keep_last, Index keep_be
   }
   std::sort(validated.begin(), validated.end());
   for (Index i = 0; i < std::min(keep_best, std::ssize(validated)); ++i) keep.insert(validated[i].second);
+  keep.insert(keep_step);
   for (const CheckpointEntry& entry : all)
     if (!keep.contains(entry.step)) remove_checkpoint(entry.folder);
 }

@@ -84,7 +84,8 @@ Json read_trainer_json(const std::string& folder);
 std::vector<std::string> set_aside_checkpoints(const std::string& parent, Index first,
                                                const std::string& why);
 
-// Keeps the newest `keep_last` and, of those validated at their own step, the `keep_best` of lowest loss.
-void prune_checkpoints(const std::string& parent, Index keep_last, Index keep_best);
+// Keeps the newest `keep_last`, of those validated at their own step the `keep_best` of lowest loss, and the one of
+// `keep_step` (-1: none).
+void prune_checkpoints(const std::string& parent, Index keep_last, Index keep_best, Index keep_step = -1);
 
 }  // namespace ddl

@@ -20,6 +20,7 @@
 #include "train/identity.h"
 #include "train/run_config.h"
 #include "train/run_folder.h"
+#include "train/schedule.h"
 #include "train/trainer.h"
 
 namespace ddl {
@@ -71,9 +72,9 @@ void check_same_tokens(const StoredModel& start, const Dataset& data) {
 // start.
 void check_same_model(const StoredModel& start, ModelConfig asked) {
   static const std::set<std::string> kFree = {
-      "model.context",          "model.engine",          "model.precision",     "model.recompute",
-      "model.store_state",      "model.beta_init",       "model.embedding_std", "model.hidden_std_factor",
-      "model.compressor_start", "model.value_bias_start"};
+      "model.context",           "model.engine",           "model.precision",       "model.recompute",
+      "model.store_state",       "model.beta_init",        "model.embedding_std",   "model.hidden_std_factor",
+      "model.output_std_factor", "model.compressor_start", "model.value_bias_start"};
   ModelConfig stored = start.config();
   stored.mlp = stored.mlp_width(), asked.mlp = asked.mlp_width();
   Options is, wanted;
@@ -110,6 +111,8 @@ class Run {
  private:
   void open();
   void load_config(const std::string& stored_toml);
+  void open_resumed(const std::string& out);
+  void open_branch(const std::string& out);
   void begin();
   void emit(const Json& record);
   void message(const std::string& event, const std::string& text);
@@ -170,33 +173,94 @@ void Run::load_config(const std::string& stored_toml) {
   if (start_) identity_["started_from"] = fs::absolute(start_->folder()).lexically_normal().string();
 }
 
+// Whatever is wrong with a file of the run's own is damage.
+template <class Read>
+auto reading_the_run(Read&& read) {
+  try {
+    return read();
+  } catch (const UserError& error) {
+    throw DamagedRunError("{}", error.what());
+  }
+}
+
+void Run::open_resumed(const std::string& out) {
+  folder_.emplace(out, RunFolder::Purpose::kResume);
+  const std::string stored_toml = reading_the_run([&] { return read_file(folder_->config()); });
+  const RunConfig stored = reading_the_run([&] { return load_run_config({"", stored_toml, "", {}}); });
+  load_config(stored_toml);
+  changes_ = allowed_changes(stored, config_);
+  const Json began = reading_the_run([&] {
+    Json json = parse_json(read_file(folder_->identity()));
+    const JsonFields fields(json, folder_->identity());
+    if (fields.has("started_from")) identity_["started_from"] = fields.text("started_from");
+    return json;
+  });
+  check_identity(began, identity_, out);
+  remove_unfinished_checkpoints(folder_->checkpoints());
+  checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
+  const bool from_a_model = began.contains("started_from");
+  if (!checkpoint_ && !rejected_.empty())
+    throw DamagedRunError(
+        "{}: no checkpoint is whole:\n  {}\nPut back the files from a copy. Or give the run up: {}", out,
+        fmt::join(rejected_, "\n  "),
+        from_a_model
+            ? "begin a new one, --from the model it began with"
+            : fmt::format("with {} removed, --resume begins again from step 0", folder_->checkpoints()));
+  if (!checkpoint_ && from_a_model)
+    throw DamagedRunError(
+        "{}: began with the weights of {}, and no checkpoint is left; begin a new run --from there", out,
+        began["started_from"].get<std::string>());
+}
+
+// A new run that shares the first steps of another: from its newest checkpoint that neither run has begun to cool
+// down from. Everything a step does follows from configuration, data and its number, so the branch is, bit for bit, the
+// run that would have begun at step 0.
+void Run::open_branch(const std::string& out) {
+  const std::string &trunk = request_.branch, trunk_config = trunk + "/config.toml";
+  if (!fs::exists(trunk_config)) throw UserError("--branch {}: there is no run (no config.toml)", trunk);
+  const std::string stored_toml = read_file(trunk_config);
+  const RunConfig stored = load_run_config({"", stored_toml, "", {}});
+  load_config(stored_toml);
+  changes_ = allowed_changes(stored, config_);
+  check_identity(parse_json(read_file(trunk + "/run.json")), identity_, trunk);
+  const Index last = std::min(cooldown_start(stored.train), cooldown_start(config_.train));
+  if (last < 0)
+    throw UserError(
+        "--branch {}: both runs need train.schedule = cooldown, so that they share their steps up to the "
+        "cool-down; "
+        "found {} there and {} here",
+        trunk, stored.train.schedule, config_.train.schedule);
+  std::optional<CheckpointEntry> from;
+  for (const CheckpointEntry& entry : list_checkpoints(trunk + "/checkpoints"))
+    if (entry.step <= last) from = entry;
+  if (!from)
+    throw UserError(
+        "--branch {}: it has no checkpoint of step {} or before, where both runs are still the same", trunk,
+        last);
+  verify_checkpoint(from->folder);
+  folder_.emplace(out, RunFolder::Purpose::kNew);
+  // Into place under its own name: a process that is killed here leaves no half of a checkpoint.
+  make_folders(folder_->checkpoints());
+  const std::string copy = fmt::format("{}/{}", folder_->checkpoints(), checkpoint_name(from->step));
+  const std::string unfinished = copy + ".copy";
+  remove_all(unfinished), remove_all(copy);
+  std::error_code error;
+  fs::copy(from->folder, unfinished, fs::copy_options::recursive, error);
+  if (!error)
+    fs::copy_file(trunk + "/metrics.jsonl", folder_->metrics(), fs::copy_options::overwrite_existing, error);
+  if (error) throw UserError("{}: cannot copy the checkpoint {} ({})", out, from->folder, error.message());
+  rename_path(unfinished, copy);
+  checkpoint_ = CheckpointEntry{from->step, copy};
+}
+
 void Run::open() {
   const std::string out = request_.out.empty() ? default_out(request_) : request_.out;
+  if (!request_.from.empty() + !request_.branch.empty() + request_.resume > 1)
+    throw UserError("--from and --branch start a new run, --resume continues an old one: give one of them");
   if (request_.resume) {
-    if (!request_.from.empty())
-      throw UserError("--from starts a new run, --resume continues an old one: give one of them");
-    folder_.emplace(out, RunFolder::Purpose::kResume);
-    const std::string stored_toml = read_file(folder_->config());
-    load_config(stored_toml);
-    changes_ = allowed_changes(load_run_config({"", stored_toml, "", {}}), config_);
-    const Json began = parse_json(read_file(folder_->identity()));
-    const JsonFields began_with(began, folder_->identity());
-    check_identity(began, identity_, out);
-    if (began_with.has("started_from")) identity_["started_from"] = began_with.text("started_from");
-    remove_unfinished_checkpoints(folder_->checkpoints());
-    checkpoint_ = latest_valid_checkpoint(folder_->checkpoints(), &rejected_);
-    const bool from_a_model = began.contains("started_from");
-    if (!checkpoint_ && !rejected_.empty())
-      throw UserError(
-          "{}: no checkpoint is whole:\n  {}\nPut back the files from a copy. Or give the run up: {}", out,
-          fmt::join(rejected_, "\n  "),
-          from_a_model
-              ? "begin a new one, --from the model it began with"
-              : fmt::format("with {} removed, --resume begins again from step 0", folder_->checkpoints()));
-    if (!checkpoint_ && from_a_model)
-      throw UserError(
-          "{}: began with the weights of {}, and no checkpoint is left; begin a new run --from there", out,
-          began["started_from"].get<std::string>());
+    open_resumed(out);
+  } else if (!request_.branch.empty()) {
+    open_branch(out);
   } else {
     if (!request_.from.empty()) {
       if (names_a_preset(request_))
@@ -212,7 +276,7 @@ void Run::open() {
   saver_ = std::make_unique<CheckpointSaver>(folder_->checkpoints(), *trainer_,
                                              fixed_files(config_.model, *data_), identity_);
   if (checkpoint_) {
-    load_checkpoint(checkpoint_->folder, *trainer_);
+    reading_the_run([&] { load_checkpoint(checkpoint_->folder, *trainer_); });
     saved_step_ = checkpoint_->step;
     // All newer ones were not accepted. Left in place, they would count as the newest when old ones go.
     set_aside_ = set_aside_checkpoints(folder_->checkpoints(), checkpoint_->step + 1, "rejected");
@@ -234,7 +298,7 @@ void Run::open() {
     write_file_atomic(folder_->config(), config_.to_toml());
   else
     changes_.clear();
-  if (request_.resume) folder_->rewind_metrics(trainer_->progress().step);
+  if (checkpoint_ || request_.resume) folder_->rewind_metrics(trainer_->progress().step);
   metrics_ = std::make_unique<RecordWriter>(folder_->metrics());
   begin();
 }
@@ -293,6 +357,8 @@ void Run::begin() {
   for (const std::string& folder : set_aside_) console_->note("kept aside as " + folder);
   for (const OptionChange& change : changes_)
     console_->note(fmt::format("changed: {} from {} to {}", change.key, change.before, change.after));
+  if (checkpoint_ && !request_.resume)
+    console_->note(fmt::format("branches off {} at step {}", request_.branch, checkpoint_->step));
   if (request_.resume)
     console_->note(checkpoint_ ? fmt::format("resumed from {}", checkpoint_->folder)
                                : std::string("no checkpoint yet: starting again from step 0"));
@@ -428,7 +494,7 @@ void Run::stop_on_non_finite() {
   record["reason"] = "not finite";
   record["resume_step"] = resume_step;
   metrics_->write(record);
-  throw UserError(
+  throw NotFiniteError(
       "stopped at step {}: {} updates in a row had a loss or gradient that is not finite, and were skipped. "
       "What helps: a lower learning rate (--set train.lr={:g}), a longer warm-up, or --set "
       "model.precision=f32; {}",
@@ -496,7 +562,7 @@ RunOutcome Run::train() {
     if (c.sample_every > 0 && progress.step % c.sample_every == 0) write_sample();
     if (progress.skipped_in_a_row >= kMaxSkippedInARow) stop_on_non_finite();
     poll_saver();
-    if (save_due() || (c.keep_best > 0 && new_best())) save();
+    if (save_due() || (c.keep_best > 0 && new_best()) || progress.step == cooldown_start(c)) save();
     if (out_of_patience()) break;
   }
   const double seconds = now() - start - trainer_->validation_seconds() - sample_seconds_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
 #include "data/tokenizer.h"
@@ -17,6 +18,7 @@ namespace ddl {
 struct RunRequest {
   std::string config_file, preset, data, out;  // "" where not given
   std::string from;                            // a model to start from: a run, a checkpoint or a folder
+  std::string branch;  // a run to continue in a folder of its own, from before its cool-down
   std::vector<std::string> sets;
   bool resume = false;
   Console::Style style = Console::Style::kPlain;
@@ -31,6 +33,15 @@ struct RunOutcome {
   std::string folder;
   Index step = 0;
   int signal = 0;  // that stopped it; 0: it reached its end
+};
+
+// A run that stopped because its loss or gradient was not finite for kMaxSkippedInARow updates.
+struct NotFiniteError : UserError {
+  using UserError::UserError;
+};
+// A run's folder whose files cannot be read any more.
+struct DamagedRunError : UserError {
+  using UserError::UserError;
 };
 
 // After this many updates in a row without a finite loss and gradient the run stops.

@@ -27,11 +27,14 @@ void TrainConfig::describe(Options& o) {
   o.add("train.context", context, "tokens per sequence; 0 means model.context").range(0, 1 << 20);
   o.add("train.seed", seed, "of starting values and data order").range(0, 9e18);
   o.add("train.lr", lr, "peak learning rate").range(0, 1e6);
-  o.add("train.min_lr", min_lr, "where the cosine ends").range(0, 1e6);
+  o.add("train.min_lr", min_lr, "where cosine and cool-down end").range(0, 1e6);
   o.add("train.warmup", warmup, "steps over which the rate rises from 0").range(0, kMany);
   o.add("train.warmup_start", warmup_start, "the first update has 1/warmup of the peak rate, or zero")
       .choices({"first", "zero"});
-  o.add("train.schedule", schedule, "after the warm-up").choices({"cosine", "constant"});
+  o.add("train.schedule", schedule, "after the warm-up; cooldown: constant, then a straight line down")
+      .choices({"cosine", "constant", "cooldown"});
+  o.add("train.cooldown", cooldown, "the part of the steps that a cool-down takes, at the end")
+      .range(0.001, 1);
   o.add("train.patience", patience, "end after so many validations without a new best; 0 means never")
       .range(0, 1e9);
   optimizer.describe(o);

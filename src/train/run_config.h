@@ -23,11 +23,12 @@ struct TrainConfig {
   Index seed = 1;
 
   double lr = 1e-3;
-  double min_lr = 0;  // where the cosine ends
+  double min_lr = 0;  // where cosine and cool-down end
   Index warmup = 100;
   std::string warmup_start = "first";
   std::string schedule = "cosine";
-  Index patience = 0;  // validations without a new best before the run ends; 0: off
+  double cooldown = 0.2;  // the last part of the steps, over which schedule "cooldown" falls
+  Index patience = 0;     // validations without a new best before the run ends; 0: off
   OptimizerConfig optimizer;
 
   std::string data_folder;

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "small_run.h"
 #include "train/program.h"
-#include "train/small_run.h"
 
 namespace ddl {
 namespace {
@@ -23,7 +23,7 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
   EXPECT_EQ(signal, 0);
   for (const char* part :
        {"Training baseline and ddl-cc in turns", "validation loss", "b baseline", "d ddl-cc",
-        "What the gates of ddl-cc", "A story by baseline", "A story by ddl-cc", "Next:"})
+        "What the gates of ddl-cc", "A story by baseline", "A story by ddl-cc", "report.html", "Next:"})
     EXPECT_TRUE(contains(shown, part)) << part << " is missing in:\n" << shown;
   for (const char* rule : {"baseline", "ddl-cc"}) {
     const std::string run = folder / "demo/" + rule;
@@ -34,6 +34,7 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
     EXPECT_EQ(records(run, "validation").size(), 1u);
     EXPECT_EQ(config.train.steps, std::ssize(records(run, "step")));
   }
+  EXPECT_TRUE(contains(contents_of(folder / "demo/report.html"), "<!doctype html>"));
   // In turns on the same batches: the same steps with the same rates.
   const auto one = records(folder / "demo/baseline", "step"), other = records(folder / "demo/ddl-cc", "step");
   ASSERT_EQ(one.size(), other.size());

@@ -6,7 +6,7 @@
 #include "infer/model_folder.h"
 #include "model/config_json.h"
 #include "model/plan.h"
-#include "train/small_run.h"
+#include "small_run.h"
 
 namespace ddl {
 namespace {

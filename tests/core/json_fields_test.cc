@@ -26,12 +26,12 @@ TEST(JsonFields, NamesWhatIsWrong) {
   const JsonFields fields(json, "file.json");
   const auto refused = [](auto body) { return message_of<UserError>(body); };
   EXPECT_EQ(refused([&] { fields.whole("a"); }),
-            "file.json: damaged: 'a' is -1, expected a whole number of 0 or more");
+            "file.json: 'a' is -1, expected a whole number of 0 or more");
   EXPECT_EQ(refused([&] { fields.whole("h", 1, 9); }),
-            "file.json: damaged: 'h' is 18446744073709551615, expected a whole number from 1 to 9");
-  EXPECT_EQ(refused([&] { fields.whole("z"); }), "file.json: damaged: 'z' is missing");
+            "file.json: 'h' is 18446744073709551615, expected a whole number from 1 to 9");
+  EXPECT_EQ(refused([&] { fields.whole("z"); }), "file.json: 'z' is missing");
   EXPECT_EQ(refused([&] { fields.object("b").text("c"); }),
-            "file.json: damaged: 'b.c' is 3, expected a string");
+            "file.json: 'b.c' is 3, expected a string");
   EXPECT_TRUE(contains(refused([&] { fields.objects("e"); }), "expected a JSON object at e[1]"));
   EXPECT_TRUE(contains(refused([&] { fields.whole("g"); }), "'g' is 1.0"));
   EXPECT_TRUE(contains(refused([&] { fields.whole("h"); }), "'h'"));

@@ -34,11 +34,13 @@ class Attack {
     write(folder_ / "tasks/piqa/validation.jsonl", rows);
     eval_seconds_ = well(eval("whole.jsonl"));
     result_ = last_result();
+    write(folder_ / "study.toml", kStudy);
+    study_seconds_ = well(study("whole-study"));
   }
 
   int run() {
     const auto end = Clock::now() + std::chrono::duration<double>(seconds_);
-    Count trained, prepared, evaluated;
+    Count trained, prepared, evaluated, studied;
     while (Clock::now() < end) {
       round(
           trained, train_seconds_, [&](bool again) { return train("run", again); },
@@ -48,6 +50,8 @@ class Attack {
       round(
           evaluated, eval_seconds_, [&](bool) { return eval("samples.jsonl"); },
           [&] { return check_eval(); });
+      round(
+          studied, study_seconds_, [&](bool) { return study("study"); }, [&] { return check_study(); });
     }
     const auto show = [](const char* name, const Count& c) {
       std::printf("%s: killed %d times in %d rounds, %d with a loss\n", name, c.kills, c.rounds, c.lost);
@@ -55,8 +59,9 @@ class Attack {
     show("train", trained);
     show("data prepare", prepared);
     show("eval --samples", evaluated);
-    const bool killed = trained.kills > 0 && prepared.kills > 0 && evaluated.kills > 0;
-    return trained.lost + prepared.lost + evaluated.lost > 0 || !killed ? 1 : 0;
+    show("study", studied);
+    const bool killed = trained.kills > 0 && prepared.kills > 0 && evaluated.kills > 0 && studied.kills > 0;
+    return trained.lost + prepared.lost + evaluated.lost + studied.lost > 0 || !killed ? 1 : 0;
   }
 
  private:
@@ -85,10 +90,13 @@ class Attack {
             "--samples", samples, "--json",  "--batch-tokens", "256"};
   }
 
+  static Command study(const std::string& out) { return {"study", "study.toml", "--out", out, "--worker"}; }
+
   // Starts the command again after every kill; at last lets it end.
   template <class Make, class Check>
   void round(Count& count, double seconds, Make&& make, Check&& check) {
-    for (const char* left : {"run", "copy", "copy.partial", "samples.jsonl"}) fs::remove_all(folder_ / left);
+    for (const char* left : {"run", "copy", "copy.partial", "samples.jsonl", "study"})
+      fs::remove_all(folder_ / left);
     ++count.rounds;
     std::string why;
     for (int kills = 0;; ++kills) {
@@ -172,12 +180,50 @@ class Attack {
                      " documents";
   }
 
+  // Every trial has its record, with the losses it would have had, and nobody works on anything any more.
+  std::string check_study() {
+    const auto losses = [&](const std::string& study) {
+      std::map<std::string, Json> all;
+      for (const auto& entry : fs::directory_iterator(folder_ / (study + "/records"))) {
+        const Json record = ddl::parse_json(contents_of(entry.path()));
+        Json& kept = all[entry.path().filename().string()];
+        for (const char* key : {"training", "validation", "diverged"}) kept[key] = record.value(key, Json());
+        for (const Json& end : record.value("endpoints", Json::array()))
+          kept["loss"].push_back(end.value("loss", 0.0));
+      }
+      return all;
+    };
+    if (losses("study") != losses("whole-study")) return "study/records: not what they would have been";
+    for (const auto& entry : fs::directory_iterator(folder_ / "study/claims"))
+      if (entry.path().extension() == ".claim") return entry.path().string() + " was left behind";
+    return "";
+  }
+
+  static constexpr const char* kStudy = R"(title = "small"
+data = "set"
+settings = ["model.layers=1", "model.width=16", "model.heads=1", "model.context=48", "train.batch=2",
+            "train.warmup=1", "train.schedule=cooldown", "eval.windows=4", "model.precision=f32"]
+rates = [0.004, 0.016, 0.064]
+tuning_seeds = [1]
+[[look]]
+pairs = 2
+p = 0.01
+[[size]]
+name = "XS"
+tokens = [480, 960]
+arms = ["ddl-cc", "baseline"]
+[[question]]
+ask = "Is it better?"
+arm = "ddl-cc"
+against = "baseline"
+)";
+
   Folder folder_;
   Program program_;
   double seconds_;
   ddl::Random random_;
   std::uint64_t draw_ = 0;
-  double train_seconds_ = 0, prepare_seconds_ = 0, eval_seconds_ = 0;
+  double train_seconds_ = 0, prepare_seconds_ = 0, eval_seconds_ = 0, study_seconds_ = 0;
   Json result_;
 };
 

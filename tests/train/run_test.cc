@@ -110,6 +110,50 @@ TEST(Run, ResumeRepeatsTheUninterruptedRun) {
   }
 }
 
+// A longer run that branches off a shorter one is the run it would have been from step 0.
+TEST(Run, ABranchRepeatsTheWholeRun) {
+  const TestFolder folder;
+  const std::string data = make_data(folder);
+  const std::vector<std::string> shared = {"train.schedule=cooldown", "train.cooldown=0.5", "train.ema=0.9",
+                                           "checkpoint.keep_last=1", "checkpoint.keep_best=0"};
+  const auto with_steps = [&](const char* steps) {
+    std::vector<std::string> sets = shared;
+    sets.push_back(steps);
+    return sets;
+  };
+  run(small_request(data, folder / "whole", with_steps("train.steps=10")));
+  run(small_request(data, folder / "short", with_steps("train.steps=6")));
+  RunRequest branch = small_request(data, folder / "branch", with_steps("train.steps=10"));
+  branch.branch = folder / "short";
+  run(branch);
+  EXPECT_EQ(records(folder / "branch", "start").back()["step"], 3);  // where the short one began to cool down
+  const auto end = [&](const char* name, const char* file) {
+    return contents_of(folder / (std::string(name) + "/checkpoints/step-00000010/" + file));
+  };
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "average.safetensors"})
+    EXPECT_EQ(end("whole", file), end("branch", file)) << file;
+  const auto losses = [&](const char* name) {
+    std::vector<double> all;
+    for (const Json& record : records(folder / name, "step")) all.push_back(record["loss"]);
+    return all;
+  };
+  EXPECT_EQ(losses("whole"), losses("branch"));
+}
+
+TEST(Run, ABranchNeedsStepsToShare) {
+  const TestFolder folder;
+  const std::string data = make_data(folder);
+  run(small_request(data, folder / "cosine", {"train.steps=4"}));
+  RunRequest branch = small_request(data, folder / "branch", {"train.steps=8"});
+  branch.branch = folder / "cosine";
+  EXPECT_THROW(run(branch), UserError);
+  branch.branch = folder / "nothing";
+  EXPECT_THROW(run(branch), UserError);
+  branch.branch = folder / "cosine";
+  branch.from = folder / "cosine";
+  EXPECT_THROW(run(branch), UserError);
+}
+
 // What validation measured is what generate, eval and export use.
 TEST(Run, WhereThereIsAnAverageItIsTheModel) {
   const TestFolder folder;

@@ -21,5 +21,24 @@ TEST(Schedule, RisesThenFollowsTheCosine) {
   EXPECT_DOUBLE_EQ(learning_rate(c, 0), 2);
 }
 
+TEST(Schedule, CoolsDownAtTheEndAndIsTheSameForEveryLengthBefore) {
+  TrainConfig c;
+  c.lr = 2, c.min_lr = 0.5, c.warmup = 4, c.steps = 100, c.schedule = "cooldown", c.cooldown = 0.2;
+  EXPECT_EQ(cooldown_start(c), 80);
+  EXPECT_DOUBLE_EQ(learning_rate(c, 1), 1);
+  EXPECT_DOUBLE_EQ(learning_rate(c, 79), 2);
+  EXPECT_DOUBLE_EQ(learning_rate(c, 80), 2);
+  EXPECT_DOUBLE_EQ(learning_rate(c, 90), 1.25);
+  EXPECT_DOUBLE_EQ(learning_rate(c, 99), 0.5 + 1.5 / 20);
+  EXPECT_DOUBLE_EQ(learning_rate(c, 100), 0.5);
+  TrainConfig longer = c;
+  longer.steps = 200;
+  for (Index step = 0; step < 80; ++step) EXPECT_EQ(learning_rate(c, step), learning_rate(longer, step));
+  c.cooldown = 1;
+  EXPECT_EQ(cooldown_start(c), 4);  // not before the warm-up is over
+  c.schedule = "cosine";
+  EXPECT_EQ(cooldown_start(c), -1);
+}
+
 }  // namespace
 }  // namespace ddl

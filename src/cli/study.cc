@@ -1,0 +1,82 @@
+// ./ddl study: answer questions about residual rules by many runs, as a file says.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/build_info.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/exec.h"
+#include "core/record.h"
+#include "data/dataset.h"
+#include "study/study_run.h"
+
+namespace ddl {
+namespace {
+
+struct StudyCommand {
+  std::vector<std::string> files;
+  std::string out;
+  Index workers = 0;
+  bool dry_run = false, json = false, worker = false;
+
+  void execute() {
+    if (files.size() > 1 && !out.empty())
+      throw UserError("--out is the folder of one study, but {} files are given; leave it out", files.size());
+    const StopSignals signals;
+    for (const std::string& file : files) run(file, signals);
+  }
+
+ private:
+  void run(const std::string& file, const StopSignals& signals) const {
+    const Exec ex = default_exec();
+    const Study study = read_study(file);
+    const StudyFolder folder{out.empty() ? default_study_folder(file) : out};
+    const std::string program = fmt::format("{} {}", kBuildInfo.version, kBuildInfo.commit);
+    if (worker) {
+      if (const int signal = work_on_study(study, folder, program, signals, ex))
+        throw ExitWithCode(128 + signal);
+      return;
+    }
+    const Dataset data = Dataset::open(study.data, ex);
+    const StudyCosts costs(study, data, ex);
+    const int processes = workers > 0 ? static_cast<int>(workers) : ex.threads;
+    if (dry_run) {
+      std::fputs(plan_screen(study, folder, costs, data, processes, ex).c_str(), stdout);
+      return;
+    }
+    open_study_folder(folder, study);
+    if (!json)
+      fmt::print("{}\n{}: {} worker{}. Ctrl-C saves and stops; the same command continues.\n", study.title,
+                 folder.path, processes, processes == 1 ? "" : "s");
+    std::fflush(stdout);
+    const int signal = supervise_study(
+        study, folder, costs, {"ddl", "study", file, "--out", folder.path, "--worker"}, processes, signals);
+    std::vector<std::string> problems;
+    const Records records = Records::read(folder.records(), study, &problems);
+    std::fputs(
+        json ? (to_line(study_json(study, records)) + "\n").c_str() : answers_screen(study, records).c_str(),
+        stdout);
+    for (const std::string& problem : problems) fmt::print(stderr, "left out: {}\n", problem);
+    if (signal != 0) throw ExitWithCode(128 + signal);
+  }
+};
+
+}  // namespace
+
+void add_study_command(Command app) {
+  auto c = std::make_shared<StudyCommand>();
+  Command study =
+      app.add_command("study", "Answer questions about residual rules by many runs, as a file says");
+  study.add_option("files", c->files, "TOML files (see configs/studies/ and docs/study.md)").required();
+  study.add_option("--out", c->out, "The study's folder (default: runs/studies/NAME of the file)");
+  study.add_option("--workers", c->workers, "Processes that train at once (default: one per core)");
+  study.add_flag("--dry-run", c->dry_run, "Print the plan with its FLOPs and hours, and train nothing");
+  study.add_flag("--json", c->json, "Print the answers as one JSON object at the end");
+  study.add_flag("--worker", c->worker,
+                 "Train until nothing is left, without a screen (what --workers starts)");
+  study.on_run([c] { c->execute(); });
+}
+
+}  // namespace ddl

@@ -1,0 +1,126 @@
+#include "study/answers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "core/error.h"
+#include "study/holm.h"
+#include "study/tuning.h"
+
+namespace ddl {
+namespace {
+
+// The metric at a given compute, between the budgets linear in its logarithm. Endpoints ascend.
+double metric_at_flops(const TrialRecord& record, double flops, const std::string& metric) {
+  const std::vector<Endpoint>& ends = record.endpoints;
+  if (record.diverged || ends.empty()) return record.result(metric);
+  if (flops >= ends.back().flops) return ends.back().metric(metric);
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    if (flops > ends[i].flops || flops < ends[i - 1].flops) continue;
+    const double part = std::log(flops / ends[i - 1].flops) / std::log(ends[i].flops / ends[i - 1].flops);
+    return (1 - part) * ends[i - 1].metric(metric) + part * ends[i].metric(metric);
+  }
+  return std::numeric_limits<double>::quiet_NaN();  // below the smallest budget: nothing is known
+}
+
+// a minus b: at the largest budget of tokens, or at the compute that both have reached.
+double difference(const TrialRecord& a, const TrialRecord& b, const Question& question,
+                  const std::string& metric) {
+  if (question.match == Question::Match::kTokens || a.diverged || b.diverged || a.endpoints.empty() ||
+      b.endpoints.empty())
+    return a.result(metric) - b.result(metric);
+  const double flops = std::min(a.endpoints.back().flops, b.endpoints.back().flops);
+  return metric_at_flops(a, flops, metric) - metric_at_flops(b, flops, metric);
+}
+
+std::vector<double> paired_differences(const Study& study, const Records& records, const StudySize& size,
+                                       const Question& question) {
+  const Tuning a = tune(study, size, study.arm(question.a), records);
+  const Tuning b = tune(study, size, study.arm(question.b), records);
+  std::vector<double> differences;
+  if (!a.settled || !b.settled) return differences;
+  for (Index i = 0; i < study.most_pairs(); ++i) {
+    const Index seed = study.first_seed + i;
+    const TrialRecord* of_a = records.find({size.name, question.a, Stage::kConfirm, a.rate, a.scale, seed});
+    const TrialRecord* of_b = records.find({size.name, question.b, Stage::kConfirm, b.rate, b.scale, seed});
+    if (!of_a || !of_b) break;
+    differences.push_back(difference(*of_a, *of_b, question, study.metric));
+  }
+  return differences;
+}
+
+}  // namespace
+
+bool is_asked(const Question& question, const StudySize& size) {
+  const auto has = [&](const std::string& arm) {
+    return std::find(size.arms.begin(), size.arms.end(), arm) != size.arms.end();
+  };
+  return has(question.a) && has(question.b);
+}
+
+SequentialResult decide_question(const Study& study, const Records& records, const StudySize& size,
+                                 const Question& question) {
+  return decide(paired_differences(study, records, size, question), study.looks, study.margin);
+}
+
+std::vector<Answer> answer_questions(const Study& study, const Records& records) {
+  std::vector<Answer> answers;
+  for (const StudySize& size : study.sizes) {
+    std::vector<std::size_t> primary;
+    std::vector<double> p;
+    for (const Question& question : study.questions) {
+      if (!is_asked(question, size)) continue;
+      Answer answer{size.name, question, paired_differences(study, records, size, question), {}, {}, 1};
+      answer.decision = decide(answer.differences, study.looks, study.margin);
+      answer.result = paired_result(answer.differences);
+      if (question.primary) primary.push_back(answers.size()), p.push_back(answer.decision.p);
+      answers.push_back(std::move(answer));
+    }
+    const std::vector<double> adjusted = holm_adjusted(p);
+    for (std::size_t i = 0; i < primary.size(); ++i) answers[primary[i]].holm_p = adjusted[i];
+  }
+  return answers;
+}
+
+std::string Answer::line(const std::string& metric) const {
+  const std::string pair = fmt::format("{}, {} - {}{}", size, question.a, question.b,
+                                       question.match == Question::Match::kFlops ? " at equal FLOPs" : "");
+  const Index pairs = std::ssize(differences);
+  if (pairs < 2) return fmt::format("{}: {} pair{} so far", pair, pairs, pairs == 1 ? "" : "s");
+  const char* unit = metric == "loss" ? " nats" : "";
+  if (decision.look == 0)
+    return fmt::format("{}: {:+.4f}{} after {} pairs, first look at {}", pair, result.mean, unit, pairs,
+                       decision.next_pairs);
+  return fmt::format("{}: {:+.4f}{} [{:+.4f}, {:+.4f}] after {} pairs: {}", pair, decision.mean, unit,
+                     decision.interval.low, decision.interval.high, decision.pairs,
+                     verdict_name(decision.verdict));
+}
+
+Json answers_json(const std::vector<Answer>& answers) {
+  Json all = Json::array();
+  for (const Answer& answer : answers) {
+    Json json{{"size", answer.size}, {"question", answer.question.text}};
+    json["arm"] = answer.question.a, json["against"] = answer.question.b;
+    json["match"] = answer.question.match == Question::Match::kFlops ? "flops" : "tokens";
+    json["primary"] = answer.question.primary;
+    json["verdict"] = verdict_name(answer.decision.verdict);
+    json["pairs"] = answer.differences.size();
+    json["pairs_decided_on"] = answer.decision.pairs;
+    json["mean"] = answer.decision.look > 0 ? answer.decision.mean : answer.result.mean;
+    json["interval"] = Json::array({answer.decision.interval.low, answer.decision.interval.high});
+    json["interval_90"] = Json::array({answer.decision.ninety.low, answer.decision.ninety.high});
+    json["p"] = answer.decision.p;
+    if (answer.question.primary) json["holm_p"] = answer.holm_p;
+    json["mean_of_all"] = answer.result.mean;
+    json["sd_of_differences"] = answer.result.sd;
+    json["t_95"] = Json::array({answer.result.t.low, answer.result.t.high});
+    json["bootstrap_95"] = Json::array({answer.result.bootstrap.low, answer.result.bootstrap.high});
+    json["differences"] = answer.differences;
+    all.push_back(std::move(json));
+  }
+  return all;
+}
+
+}  // namespace ddl

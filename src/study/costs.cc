@@ -1,0 +1,93 @@
+#include "study/costs.h"
+
+#include <algorithm>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "model/plan.h"
+#include "study/trial.h"
+#include "study/tuning.h"
+#include "train/schedule.h"
+#include "train/trainer.h"
+
+namespace ddl {
+namespace {
+
+Trial example(const Study& study, const StudySize& size, const std::string& arm, Stage stage) {
+  const std::optional<double> rate = study.arm(arm).rate;
+  return {size.name, arm, stage, rate ? *rate : size.rates.front(), 1, study.tuning_seeds.front()};
+}
+
+}  // namespace
+
+StudyCosts::StudyCosts(const Study& study, const Dataset& data, const Exec& ex) {
+  for (const StudySize& size : study.sizes)
+    for (const std::string& arm : size.arms)
+      for (const Stage stage : {Stage::kTune, Stage::kConfirm}) {
+        const Trial trial = example(study, size, arm, stage);
+        TrialCost cost;
+        Index shared = 0;  // steps of the budget before, up to its cool-down
+        for (const Index tokens : budgets(study, trial)) {
+          const RunConfig config = run_config(study, trial, tokens, data, ex);
+          const TrainConfig& train = config.train;
+          if (stage == Stage::kConfirm && size.tokens.size() > 1 && cooldown_start(train) < 0)
+            throw UserError(
+                "{}: size {} has {} budgets, which share their steps only with train.schedule = cooldown; {} "
+                "has {}",
+                study.path, size.name, size.tokens.size(), arm, train.schedule);
+          if (train.warmup >= train.steps)
+            throw UserError("{}: {} at size {}: {} tokens are {} steps, but the warm-up alone takes {}",
+                            study.path, arm, size.name, tokens, train.steps, train.warmup);
+          const ModelPlan plan = plan_model(config.model, {train.batch, config.context()});
+          cost.parameters = plan.table.parameter_count();
+          const Index trained = (train.steps - shared) * config.tokens_per_step();
+          cost.tokens += trained;
+          cost.flops += static_cast<double>(trained) * (plan.forward.total() + plan.backward.total());
+          shared = std::max<Index>(0, cooldown_start(train));
+        }
+        costs_[{size.name, arm, stage}] = cost;
+      }
+}
+
+const TrialCost& StudyCosts::of(const std::string& size, const std::string& arm, Stage stage) const {
+  return costs_.at({size, arm, stage});
+}
+
+double recorded_speed(const Records& records) {
+  double flops = 0, seconds = 0;
+  for (const auto& [name, record] : records.all())
+    if (!record.endpoints.empty()) {
+      flops += record.endpoints.back().flops;
+      seconds += record.endpoints.back().seconds;
+    }
+  return seconds > 0 ? flops / seconds : 0;
+}
+
+double measured_speed(const Study& study, const StudySize& size, const Dataset& data, const Exec& ex) {
+  constexpr int kSteps = 3;
+  const Trial trial = example(study, size, size.arms.front(), Stage::kTune);
+  const RunConfig config = run_config(study, trial, size.tokens.back(), data, ex);
+  Trainer trainer(config, data, ex);
+  trainer.step();  // the first one touches all memory
+  const double before = trainer.progress().flops, start = now();
+  for (int i = 0; i < kSteps; ++i) trainer.step();
+  return (trainer.progress().flops - before) / (now() - start);
+}
+
+Left flops_left(const Study& study, const Records& records, const StudyCosts& costs) {
+  Left left;
+  for (const StudySize& size : study.sizes) {
+    for (const std::string& arm : size.arms) {
+      const ArmAgenda need = arm_agenda(study, records, size, arm);
+      const double tune = costs.of(size.name, arm, Stage::kTune).flops;
+      const double confirm = costs.of(size.name, arm, Stage::kConfirm).flops;
+      left.least +=
+          static_cast<double>(need.tuning_left) * tune + static_cast<double>(need.confirm_now) * confirm;
+      left.most +=
+          static_cast<double>(need.tuning_left) * tune + static_cast<double>(need.confirm_most) * confirm;
+    }
+  }
+  return left;
+}
+
+}  // namespace ddl

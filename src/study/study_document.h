@@ -1,0 +1,18 @@
+// The report of a study: answers, forest plot, curves, sensitivity to the rate, scaling, costs, how to repeat it, and what
+// it does not show. From the records alone, at any time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/document.h"
+#include "study/records.h"
+#include "study/study_file.h"
+
+namespace ddl {
+
+// `problems`: what was left out of the records, for the reader to know.
+ReportDocument study_document(const Study& study, const Records& records,
+                              const std::vector<std::string>& problems);
+
+}  // namespace ddl

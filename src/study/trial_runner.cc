@@ -1,0 +1,146 @@
+#include "study/trial_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+#include <vector>
+
+#include "core/error.h"
+#include "core/json_fields.h"
+#include "io/file.h"
+#include "train/run.h"
+#include "train/run_folder.h"
+
+namespace ddl {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr Index kCurvePoints = 60;    // of the training loss in a record
+constexpr double kSpikeNats = 1;      // a step this far above the smoothed loss is a spike
+constexpr double kLossMemory = 0.95;  // of the smoothing
+
+// What a record keeps of a run's metrics.jsonl.
+struct RunSummary {
+  std::vector<TrialRecord::Point> steps, validations;
+  Endpoint end;
+  Index parameters = 0, threads = 0;
+  double flops_per_token = 0;
+};
+
+RunSummary summarise(const std::string& run) {
+  RunSummary summary;
+  const std::string path = run + "/metrics.jsonl";
+  std::istringstream lines(read_file(path, kMetricsBytes));
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = parse_json(line);
+    if (!record.is_object()) continue;
+    const JsonFields fields(record, path);
+    const std::string event = fields.text("event");
+    const auto point = [&] {
+      return TrialRecord::Point{fields.whole("step"), fields.whole("tokens"),
+                                fields.at("loss").is_null() ? INFINITY : fields.number("loss")};
+    };
+    if (event == "start" || event == "resume") {
+      summary.parameters = fields.whole("parameters");
+      summary.flops_per_token = fields.number("flops_per_token");
+      summary.threads = fields.whole("threads");
+    } else if (event == "step") {
+      summary.steps.push_back(point());
+    } else if (event == "validation") {
+      summary.validations.push_back(point());
+      summary.end.loss = summary.validations.back().loss;
+      summary.end.wrong_answers = fields.has("exact_answers") ? 1 - fields.number("exact_answers") : 0;
+    } else if (event == "done") {
+      summary.end.tokens = fields.whole("tokens");
+      summary.end.flops = fields.number("flops");
+      summary.end.seconds = fields.number("elapsed_s");
+    }
+  }
+  if (summary.validations.empty() || summary.end.tokens == 0)
+    throw UserError("{}: the run is finished, but its records of validation or end are missing", path);
+  return summary;
+}
+
+std::vector<TrialRecord::Point> thinned(const std::vector<TrialRecord::Point>& steps) {
+  std::vector<TrialRecord::Point> few;
+  const Index stretch = std::max<Index>(1, (std::ssize(steps) + kCurvePoints - 1) / kCurvePoints);
+  for (Index i = 0; i < std::ssize(steps); i += stretch) {
+    const Index last = std::min(i + stretch, std::ssize(steps)) - 1;
+    double sum = 0;
+    for (Index j = i; j <= last; ++j) sum += steps[static_cast<std::size_t>(j)].loss;
+    TrialRecord::Point point = steps[static_cast<std::size_t>(last)];
+    point.loss = sum / static_cast<double>(last - i + 1);
+    few.push_back(point);
+  }
+  return few;
+}
+
+Index count_spikes(const std::vector<TrialRecord::Point>& steps) {
+  Index spikes = 0;
+  double smooth = steps.empty() ? 0 : steps.front().loss;
+  for (const TrialRecord::Point& step : steps) {
+    if (!(step.loss < smooth + kSpikeNats)) ++spikes;
+    if (std::isfinite(step.loss)) smooth = kLossMemory * smooth + (1 - kLossMemory) * step.loss;
+  }
+  return spikes;
+}
+
+std::string set_aside(const std::string& folder) {
+  std::string aside;
+  for (int i = 1; aside.empty() || fs::exists(aside); ++i) aside = fmt::format("{}.damaged-{}", folder, i);
+  rename_path(folder, aside);
+  return aside;
+}
+
+}  // namespace
+
+std::string TrialRunner::folder(const Trial& trial, Index tokens) const {
+  return fmt::format("{}/{}.tokens-{}", runs, trial.name(), tokens);
+}
+
+std::optional<TrialRecord> TrialRunner::run(const Trial& trial,
+                                            FunctionRef<void(const std::string&)> problem) const {
+  TrialRecord record;
+  record.trial = trial;
+  record.study_hash = study.hash;
+  record.program = program;
+  record.data = data.fingerprint();
+  make_folders(runs);
+  std::string shorter;  // the run of the budget before
+  for (const Index tokens : budgets(study, trial)) {
+    const std::string out = folder(trial, tokens);
+    RunRequest request;
+    request.data = data.folder();
+    request.out = out;
+    request.sets = run_settings(study, trial, tokens);
+    request.style = Console::Style::kSilent;
+    record.settings = request.sets;
+    for (int attempt = 1;; ++attempt) {
+      request.resume = fs::exists(out + "/config.toml");
+      request.branch = request.resume ? "" : shorter;
+      try {
+        if (run_training(request, signals, ex).signal != 0) return std::nullopt;
+        const RunSummary summary = summarise(out);
+        record.parameters = summary.parameters, record.threads = summary.threads;
+        record.flops_per_token = summary.flops_per_token;
+        record.training = thinned(summary.steps), record.validation = summary.validations;
+        record.spikes = count_spikes(summary.steps);
+        record.endpoints.push_back(summary.end);
+        break;
+      } catch (const NotFiniteError&) {
+        record.diverged = true;
+        return record;
+      } catch (const UserError& error) {
+        // What is wrong with the settings or the data is wrong again in a new folder; a damaged folder is not.
+        if (attempt > 1 || !request.resume) throw;
+        problem(
+            fmt::format("{}: damaged, set aside as {}, and repeated: {}", out, set_aside(out), error.what()));
+      }
+    }
+    shorter = out;
+  }
+  return record;
+}
+
+}  // namespace ddl

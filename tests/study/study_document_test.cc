@@ -1,0 +1,62 @@
+#include "study/study_document.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "study_testing.h"
+
+namespace ddl {
+namespace {
+
+double loss_of(const Trial& trial) {
+  const double x = std::log2(trial.rate / 0.016), noise = 0.001 * static_cast<double>(trial.seed % 5);
+  return 4 + 0.1 * x * x + (trial.arm == "ddl-cc" ? -0.3 + noise * 0.1 : 0) + noise;
+}
+
+// The first block of a kind, or null.
+Json find_block(const Json& document, const std::string& kind) {
+  for (const Json& section : document["sections"])
+    for (const Json& block : section["blocks"])
+      if (block["kind"] == kind) return block;
+  return nullptr;
+}
+
+TEST(StudyDocument, SaysWhatTheRecordsSay) {
+  const TestFolder folder;
+  const Study study = make_study(folder, study_text());
+  const Records records = simulate(study, loss_of);
+  const Json document = study_document(study, records, {}).json();
+  EXPECT_EQ(document["title"], "A test");
+  const Json answer = find_block(document, "answers")["rows"][0];
+  EXPECT_EQ(answer["verdict"], "better");
+  const Json row = find_block(document, "forest")["rows"][0];
+  EXPECT_EQ(row["name"], "ddl-cc - baseline");
+  EXPECT_NEAR(row["mean"].get<double>(), -0.3, 0.001);
+  EXPECT_EQ(row["points"].size(), 4u);
+  const Json lines = find_block(document, "lines");
+  EXPECT_EQ(lines["series"].size(), 2u);
+  EXPECT_EQ(lines["series"][0]["x"]["tokens"], (std::vector<double>{1920, 3840}));
+  const std::string text = to_line(document);
+  EXPECT_NE(text.find(study.hash), std::string::npos);
+  EXPECT_EQ(text.find("not finished"), std::string::npos);
+  EXPECT_EQ(text.find("different versions"), std::string::npos);
+}
+
+TEST(StudyDocument, TellsOfWhatIsUnfinishedMixedOrLeftOut) {
+  const TestFolder folder;
+  const Study study = make_study(folder, study_text());
+  Records records;
+  TrialRecord first = make_trial_record(study, {"XS", "ddl-cc", Stage::kTune, 0.004, 1, 1}, 4);
+  TrialRecord second = make_trial_record(study, {"XS", "ddl-cc", Stage::kTune, 0.004, 1, 2},
+                                         std::numeric_limits<double>::infinity());
+  second.program = "another";
+  records.add(first), records.add(second);
+  const std::string text = to_line(study_document(study, records, {"a file was damaged"}).json());
+  for (const char* part : {"not finished", "different versions", "a file was damaged"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  EXPECT_NE(to_line(study_document(study, Records(), {}).json()).find("not finished"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddl
