@@ -171,6 +171,12 @@ void find_below(const fs::path& folder, int depth, std::vector<std::string>& fou
   for (const fs::path& each : inner) find_below(each, depth - 1, found);
 }
 
+// Without "./" in front and "/" at the end: a page does not depend on how a run's folder was written.
+std::string tidy(const std::string& path) {
+  const fs::path normal = fs::path(path).lexically_normal();
+  return (normal.has_filename() || !normal.has_parent_path() ? normal : normal.parent_path()).string();
+}
+
 // The last `parts` parts of a path.
 std::string path_end(const std::string& path, int parts) {
   fs::path rest = fs::absolute(path).lexically_normal(), end;
@@ -201,7 +207,7 @@ std::vector<std::string> find_runs(const std::vector<std::string>& paths) {
           "metrics.jsonl",
           path);
     for (const std::string& run : here)
-      if (seen.insert(fs::weakly_canonical(run).string()).second) found.push_back(run);
+      if (seen.insert(fs::weakly_canonical(run).string()).second) found.push_back(tidy(run));
   }
   return found;
 }

@@ -209,7 +209,7 @@ TEST_F(RunsDocument, RunsHaveShortNamesOfTheirOwn) {
 TEST_F(RunsDocument, TheCommandRepeatsTheRun) {
   make("it's",
        {"model.residual=wo-cc", "train.optimizer=muon", "train.lr=0.003",
-        R"(log.sample_prompt="\"two\" words, it's $HOME")", "train.seed=9"},
+        R"(log.sample_prompt="\"two\" words, $HOME")", "train.seed=9"},
        {});
   const RunRecords run = read_all_runs({folder_ / "it's"})[0];
   const std::string command = train_command(run);
@@ -234,7 +234,10 @@ TEST_F(RunsDocument, TheCommandRepeatsTheRun) {
 
 TEST_F(RunsDocument, TheSameFilesGiveTheSamePage) {
   const std::string path = make("run", {}, {});
-  EXPECT_EQ(report_page(document({path})), report_page(document({path})));
+  const std::string page = report_page(document({path}));
+  EXPECT_EQ(report_page(document({path})), page);
+  EXPECT_EQ(report_page(document({folder_.path()})), page) << "found below a folder";
+  EXPECT_EQ(report_page(document({folder_.path() + "/./run/"})), page) << "however its name is written";
 }
 
 }  // namespace
