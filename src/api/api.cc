@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
-#include "infer/generate.h"
+#include "infer/generation.h"
 #include "infer/load.h"
 #include "model/engine.h"
 #include "train/run.h"

@@ -14,7 +14,7 @@
 #include "core/record.h"
 #include "core/rng.h"
 #include "data/tokenizer.h"
-#include "eval/run.h"
+#include "eval/run_tasks.h"
 #include "eval/scorer.h"
 #include "model/engine.h"
 #include "model/residual/registry.h"

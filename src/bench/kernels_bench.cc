@@ -147,7 +147,7 @@ class KernelsBench {
       const Matrix<float> bm{b.data(), p.b == Op::kNone ? p.N : p.K, p.b};
       const double flops =
           2.0 * static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
-      const auto door = [&] {
+      const auto wrapper = [&] {
         gemm<float, float>(c.data(), p.N, Write::kOverwrite, am, bm, p.M, p.N, p.K, ex_);
       };
       const auto direct = [&] {
@@ -157,7 +157,7 @@ class KernelsBench {
       // Interleaved, so that both see the same machine.
       Timing through{1e30, 1e30, 0}, library{1e30, 1e30, 0};
       for (int round = 0; round < 3; ++round) {
-        const Timing d = time_it(door, 0.1), l = time_it(direct, 0.1);
+        const Timing d = time_it(wrapper, 0.1), l = time_it(direct, 0.1);
         if (d.best_s < through.best_s) through = d;
         if (l.best_s < library.best_s) library = l;
       }

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "infer/generate.h"
+#include "infer/generation.h"
 
 namespace ddl {
 

@@ -7,15 +7,15 @@
 #include "core/json_fields.h"
 #include "data/progress_line.h"
 #include "data/tokenizer.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "io/file.h"
 #include "model/plan.h"
 #include "model/reference_layout.h"
 #include "model/residual/registry.h"
 #include "model/stored_model.h"
-#include "train/checkpoint.h"
-#include "train/config.h"
+#include "train/checkpoint_saver.h"
 #include "train/console.h"
+#include "train/run_config.h"
 #include "train/run_folder.h"
 
 namespace ddl {

@@ -13,7 +13,7 @@
 #include "eval/language.h"
 #include "eval/model_hash.h"
 #include "eval/report.h"
-#include "eval/run.h"
+#include "eval/run_tasks.h"
 #include "eval/scorer.h"
 #include "infer/load.h"
 #include "io/file.h"

@@ -1,6 +1,4 @@
 // ./ddl generate: text from a trained model.
-#include "infer/generate.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +21,7 @@
 #include "core/index.h"
 #include "core/record.h"
 #include "data/tokenizer.h"
+#include "infer/generation.h"
 #include "infer/load.h"
 #include "infer/sampler.h"
 #include "infer/text_stream.h"

@@ -16,7 +16,7 @@
 #include "core/record.h"
 #include "model/plan.h"
 #include "model/residual/registry.h"
-#include "train/config.h"
+#include "train/run_config.h"
 
 namespace ddl {
 namespace {

@@ -10,12 +10,12 @@
 #include "core/json.h"
 #include "core/record.h"
 #include "data/progress_line.h"
-#include "infer/generate.h"
+#include "infer/generation.h"
 #include "model/engine.h"
-#include "train/config.h"
 #include "train/config_page.h"
 #include "train/find_lr.h"
 #include "train/run.h"
+#include "train/run_config.h"
 
 namespace ddl {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/index.h"
 #include "data/dice.h"
-#include "data/generate.h"
+#include "data/generated_corpus.h"
 
 namespace ddl {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/index.h"
-#include "data/generate.h"
+#include "data/generated_corpus.h"
 #include "data/story_templates.h"
 #include "data/story_words.h"
 #include "data/story_world.h"

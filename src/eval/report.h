@@ -5,7 +5,7 @@
 
 #include "core/index.h"
 #include "core/record.h"
-#include "eval/run.h"
+#include "eval/run_tasks.h"
 
 namespace ddl {
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "model/config_json.h"
 #include "model/reference_layout.h"
 

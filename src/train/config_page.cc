@@ -10,7 +10,7 @@
 #include "core/option_set.h"
 #include "model/optimizer/optimizer.h"
 #include "model/residual/registry.h"
-#include "train/config.h"
+#include "train/run_config.h"
 
 namespace ddl {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/text_chart.h"
 #include "data/dataset.h"
-#include "train/config.h"
+#include "train/run_config.h"
 #include "train/trainer.h"
 
 namespace ddl {

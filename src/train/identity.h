@@ -6,7 +6,7 @@
 
 #include "core/record.h"
 #include "data/dataset.h"
-#include "train/config.h"
+#include "train/run_config.h"
 
 namespace ddl {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "train/config.h"
+#include "train/run_config.h"
 
 namespace ddl {
 

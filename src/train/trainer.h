@@ -13,7 +13,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "model/trainable.h"
-#include "train/config.h"
+#include "train/run_config.h"
 #include "train/validation.h"
 
 namespace ddl {

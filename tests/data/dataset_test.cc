@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "data/info.h"
+#include "data/dataset_info.h"
 #include "data/partial_folder.h"
 #include "shard_testing.h"
 #include "test_folder.h"

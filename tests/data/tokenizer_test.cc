@@ -10,7 +10,7 @@
 #include "core/json.h"
 #include "data/bpe_parse.h"
 #include "data/bpe_train.h"
-#include "data/generate.h"
+#include "data/generated_corpus.h"
 #include "data/gpt2_pattern.h"
 #include "shared_data.h"
 #include "test_folder.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "eval/eval_testing.h"
-#include "eval/run.h"
+#include "eval/run_tasks.h"
 #include "test_folder.h"
 
 namespace ddl {

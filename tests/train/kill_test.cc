@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/rng.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "program.h"
 #include "small_run.h"
 

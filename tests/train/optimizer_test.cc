@@ -5,11 +5,11 @@
 
 #include "core/error.h"
 #include "example_optimizer.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "io/safetensors.h"
 #include "model/optimizer/muon.h"
 #include "small_run.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint_saver.h"
 #include "train/identity.h"
 #include "train/trainer.h"
 

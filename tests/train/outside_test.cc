@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "io/sha256.h"
 #include "program.h"
 #include "small_run.h"

@@ -7,7 +7,7 @@
 #include "model/engine.h"
 #include "model/plan.h"
 #include "model/residual/rules.h"
-#include "train/config.h"
+#include "train/run_config.h"
 #include "train/schedule.h"
 
 namespace ddl {

@@ -13,13 +13,13 @@
 
 #include "core/error.h"
 #include "data/bpe_train.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "io/safetensors.h"
 #include "model/config_json.h"
 #include "model/plan.h"
 #include "model/stored_model.h"
 #include "small_run.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint_saver.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
 

@@ -5,12 +5,12 @@
 
 #include "core/record.h"
 #include "data/dataset.h"
-#include "data/generate.h"
+#include "data/generated_corpus.h"
 #include "data/prepare.h"
 #include "io/file.h"
 #include "test_folder.h"
-#include "train/config.h"
 #include "train/run.h"
+#include "train/run_config.h"
 
 namespace ddl {
 

@@ -1,4 +1,4 @@
-#include "eval/run.h"
+#include "eval/run_tasks.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Generated corpora: answers are true of the text. A reader of its own follows each story from its sentences
 // alone and must come to the same answers; it knows the words, but nothing of how the generator works.
-#include "data/generate.h"
+#include "data/generated_corpus.h"
 
 #include <gtest/gtest.h>
 

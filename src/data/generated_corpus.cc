@@ -1,4 +1,4 @@
-#include "data/generate.h"
+#include "data/generated_corpus.h"
 
 #include <algorithm>
 #include <cstdio>

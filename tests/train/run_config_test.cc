@@ -1,5 +1,5 @@
 // Where a run's configuration comes from, and what a resumed run may change.
-#include "train/config.h"
+#include "train/run_config.h"
 
 #include <gtest/gtest.h>
 

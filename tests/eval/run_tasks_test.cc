@@ -1,5 +1,5 @@
 // From files to results with a scorer that is not a model.
-#include "eval/run.h"
+#include "eval/run_tasks.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

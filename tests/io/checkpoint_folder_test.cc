@@ -1,5 +1,5 @@
 // The commit protocol: a checkpoint exists whole or not at all.
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

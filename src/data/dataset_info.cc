@@ -1,4 +1,4 @@
-#include "data/info.h"
+#include "data/dataset_info.h"
 
 #include <algorithm>
 #include <cstddef>

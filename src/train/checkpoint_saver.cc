@@ -1,4 +1,4 @@
-#include "train/checkpoint.h"
+#include "train/checkpoint_saver.h"
 
 #include <sys/statvfs.h>
 
@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/json_fields.h"
 #include "data/tokenizer.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "io/file.h"
 #include "model/config_json.h"
 

@@ -1,4 +1,4 @@
-#include "infer/generate.h"
+#include "infer/generation.h"
 
 #include <gtest/gtest.h>
 
@@ -158,7 +158,7 @@ TEST(Generate, AFullContextEndsTheTextOrSlides) {
   EXPECT_EQ(slid.texts[0].text.substr(0, r.texts[0].text.size()), r.texts[0].text) << "the same until then";
   EXPECT_GT(slid.texts[0].new_tokens, r.texts[0].new_tokens);
   EXPECT_GE(slid.notices.size(), 1u);
-  EXPECT_NE(slid.notices[0].find("going on with the last 8"), std::string::npos);
+  EXPECT_NE(slid.notices[0].find("continuing with the last 8"), std::string::npos);
 }
 
 TEST(Generate, PromptsOfAnyLength) {

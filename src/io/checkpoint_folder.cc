@@ -1,4 +1,4 @@
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 
 #include <unistd.h>
 

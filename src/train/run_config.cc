@@ -1,4 +1,4 @@
-#include "train/config.h"
+#include "train/run_config.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "infer/generate.h"
+#include "infer/generation.h"
 
 #include <algorithm>
 
@@ -74,7 +74,7 @@ class Batch {
           "slide (--slide)",
           length, context);
     events_.notice(
-        fmt::format("the context of {} tokens is full: going on with the last {}", context, half()));
+        fmt::format("the context of {} tokens is full: continuing with the last {}", context, half()));
     return std::span(tokens).last(static_cast<std::size_t>(half()));
   }
   Index half() const { return std::max<Index>(1, decoder_.context() / 2); }
