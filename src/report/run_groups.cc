@@ -16,8 +16,16 @@ namespace {
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 std::string unquoted(const std::string& toml) {
-  return toml.size() >= 2 && toml.front() == '"' && toml.back() == '"' ? toml.substr(1, toml.size() - 2)
-                                                                       : toml;
+  const bool quoted =
+      toml.size() >= 2 && toml.front() == toml.back() && (toml.front() == '"' || toml.front() == '\'');
+  return quoted ? toml.substr(1, toml.size() - 2) : toml;
+}
+
+// What --set takes for a value in TOML: a string bare, unless that would be read as a quoted one.
+std::string set_value(const std::string& toml) {
+  if (!toml.starts_with('\'')) return toml;
+  const std::string text = unquoted(toml);
+  return text.starts_with('"') ? to_line(Json(text)) : text;
 }
 
 bool tells_apart(const std::string& key) {
@@ -152,7 +160,7 @@ std::string train_command(const RunRecords& run) {
   std::vector<std::string> sets = {"model.residual=" + config.model.residual(),
                                    "train.optimizer=" + config.train.optimizer.name};
   for (const OptionChange& change : option_changes(usual, own))
-    if (change.key != "data.folder") sets.push_back(change.key + "=" + change.after);
+    if (change.key != "data.folder") sets.push_back(change.key + "=" + set_value(change.after));
   for (const std::string& set : sets)
     if (!from_a_model || !set.starts_with("model.")) words.push_back("--set " + shell_word(set));
   // Lines of a width that fits a page.

@@ -47,11 +47,19 @@ const ValidationRecord* best_validation(const RunRecords& run) {
   return best;
 }
 
-std::vector<double> finals_of(const RunGroup& group) {
-  std::vector<double> values;
-  for (const RunRecords* run : group.runs)
-    if (const double loss = last_validation(*run); std::isfinite(loss)) values.push_back(loss);
-  return values;
+// The most tokens after which every run that was validated at all was validated; NaN where there is no such number.
+// Runs that are not equally far are compared there.
+double common_tokens(const std::vector<RunRecords>& runs) {
+  std::map<double, std::size_t> uses;
+  std::size_t validated = 0;
+  for (const RunRecords& run : runs) {
+    validated += !run.validations.empty();
+    for (const ValidationRecord& v : run.validations) ++uses[v.tokens];
+  }
+  double most = NAN;
+  for (const auto& [tokens, count] : uses)
+    if (count == validated) most = tokens;
+  return most;
 }
 
 // A group's curve over the steps that all of its runs have, and how many records one of its points stands for.
@@ -88,6 +96,7 @@ class RunsReport {
       : runs_(runs),
         grouped_(group_runs(runs)),
         groups_(grouped_.groups),
+        compared_tokens_(common_tokens(runs)),
         document_(title_of(title), subtitle()) {}
 
   ReportDocument write() {
@@ -132,6 +141,22 @@ class RunsReport {
     return text + ".";
   }
 
+  // The validation losses of a group's runs where all runs are compared; at their ends where there is no such place.
+  std::vector<double> compared(const RunGroup& group) const {
+    std::vector<double> values;
+    for (const RunRecords* run : group.runs)
+      for (auto v = run->validations.rbegin(); v != run->validations.rend(); ++v)
+        if (v->tokens == compared_tokens_ || !std::isfinite(compared_tokens_)) {
+          if (std::isfinite(v->loss)) values.push_back(v->loss);
+          break;
+        }
+    return values;
+  }
+  std::string where_compared() const {
+    return std::isfinite(compared_tokens_) ? fmt::format("after {} tokens", format_count(compared_tokens_))
+                                           : "at the end";
+  }
+
   void summary() {
     document_.section("summary", "Summary");
     document_.add(TextBlock{best_sentence()});
@@ -141,7 +166,7 @@ class RunsReport {
     if (!warnings.empty()) document_.add(ListBlock{warnings, true});
 
     if (groups_.size() < runs_.size()) {
-      TableBlock models{"Validation loss at the end, over seeds",
+      TableBlock models{fmt::format("Validation loss {}, over seeds", where_compared()),
                         {{"model"},
                          {"runs", Align::kRight},
                          {"mean", Align::kRight, 4},
@@ -149,7 +174,7 @@ class RunsReport {
                          {"highest", Align::kRight, 4}},
                         {}};
       for (const RunGroup& group : groups_) {
-        const std::vector<double> values = finals_of(group);
+        const std::vector<double> values = compared(group);
         const Spread spread(values);
         models.rows.push_back({group.name, values.size(), spread.mean, spread.low, spread.high});
       }
@@ -160,15 +185,15 @@ class RunsReport {
                       {"model"},
                       {"seed", Align::kRight},
                       {"state"},
-                      {"parameters", Align::kRight},
+                      {"validation loss", Align::kRight, 4},
+                      {"lowest", Align::kRight, 4},
+                      {"at step", Align::kRight},
+                      {"training loss", Align::kRight, 4},
                       {"tokens", Align::kRight},
                       {"FLOPs", Align::kRight},
                       {"seconds", Align::kRight, 0},
                       {"tokens/s", Align::kRight, 0},
-                      {"training loss", Align::kRight, 4},
-                      {"validation loss", Align::kRight, 4},
-                      {"lowest", Align::kRight, 4},
-                      {"at step", Align::kRight}},
+                      {"parameters", Align::kRight}},
                      {}};
     for (const RunGroup& group : groups_)
       for (const RunRecords* run : group.runs) table.rows.push_back(run_row(group, *run));
@@ -180,19 +205,21 @@ class RunsReport {
     double lowest = INFINITY;
     bool several_seeds = true;
     for (const RunGroup& group : groups_) {
-      const std::vector<double> values = finals_of(group);
+      const std::vector<double> values = compared(group);
       several_seeds = several_seeds && values.size() > 1;
       if (const double mean = Spread(values).mean; std::isfinite(mean) && mean < lowest)
         lowest = mean, best = &group;
     }
     if (!best) return "No run has been validated yet: there is only the training loss.";
-    const std::size_t seeds = finals_of(*best).size();
+    const std::size_t seeds = compared(*best).size();
     const std::string value = fmt::format("{:.4f} nats per token{}", lowest,
                                           seeds > 1 ? fmt::format(", the mean of {} seeds", seeds) : "");
     if (groups_.size() == 1)
-      return fmt::format("The validation loss of {} at the end is {}.", best->name, value);
-    return fmt::format("The lowest validation loss at the end is that of {}: {}.{}", best->name, value,
-                       several_seeds ? "" : " With one seed a difference may be chance.");
+      return fmt::format("The validation loss of {} {} is {}.", best->name, where_compared(), value);
+    return fmt::format(
+        "The lowest validation loss {} is that of {}: {}.{}{}", where_compared(), best->name, value,
+        std::isfinite(compared_tokens_) ? "" : " The runs were not validated after equally many tokens.",
+        several_seeds ? "" : " With one seed a difference may be chance.");
   }
 
   static std::vector<Json> run_row(const RunGroup& group, const RunRecords& run) {
@@ -207,15 +234,15 @@ class RunsReport {
             group.name,
             run.config ? Json(run.seed()) : Json(nullptr),
             run.status,
-            parameters,
+            last_validation(run),
+            best ? best->loss : NAN,
+            best ? Json(best->step) : Json(nullptr),
+            end.loss,
             end.tokens,
             end.flops,
             end.seconds,
             end.tokens / end.seconds,
-            end.loss,
-            last_validation(run),
-            best ? best->loss : NAN,
-            best ? Json(best->step) : Json(nullptr)};
+            parameters};
   }
 
   template <class Record>
@@ -251,11 +278,12 @@ class RunsReport {
     add_curves("Learning rate", "rate", &RunRecords::steps, &StepRecord::lr);
   }
 
-  // Validation at the last step that both have.
+  // Validation after the most tokens at which both have one.
   static std::optional<double> difference(const RunRecords& run, const RunRecords& reference) {
     for (auto v = run.validations.rbegin(); v != run.validations.rend(); ++v)
       for (auto r = reference.validations.rbegin(); r != reference.validations.rend(); ++r)
-        if (v->step == r->step && std::isfinite(v->loss) && std::isfinite(r->loss)) return v->loss - r->loss;
+        if (v->tokens == r->tokens && std::isfinite(v->loss) && std::isfinite(r->loss))
+          return v->loss - r->loss;
     return std::nullopt;
   }
 
@@ -264,14 +292,14 @@ class RunsReport {
     const auto baseline =
         std::find_if(groups_.begin(), groups_.end(), [](const RunGroup& g) { return g.rule == "baseline"; });
     const RunGroup& reference = baseline == groups_.end() ? groups_.front() : *baseline;
-    ForestBlock block{.title = fmt::format("Validation loss, difference from {}", reference.name),
-                      .note =
-                          "Each circle is a pair of runs with the same seed, at the last step that both have "
-                          "validated. The dot is "
-                          "their mean. There is no interval: whether a difference is more than chance is a "
-                          "question for a study.",
-                      .unit = "nats per token; to the left is better",
-                      .rows = {}};
+    ForestBlock block{
+        .title = fmt::format("Validation loss, difference from {}", reference.name),
+        .note =
+            "Each circle is a pair of runs with the same seed, after the most tokens at which both "
+            "were validated. The dot is their mean. There is no interval: whether a difference is more "
+            "than chance is a question for a study.",
+        .unit = "nats per token; to the left is better",
+        .rows = {}};
     for (const RunGroup& group : groups_) {
       if (&group == &reference || data_differs(group, reference)) continue;
       ForestBlock::Row row{.name = group.name, .mean = 0, .lo = NAN, .hi = NAN, .points = {}};
@@ -301,8 +329,8 @@ class RunsReport {
   void rates() {
     std::map<std::string, std::map<double, const RunGroup*>> families;
     for (const RunGroup& group : groups_)
-      if (std::isfinite(group.lr) && !finals_of(group).empty()) families[group.without_lr][group.lr] = &group;
-    LinesBlock block{.title = "Validation loss at the end, by peak learning rate",
+      if (std::isfinite(group.lr) && !compared(group).empty()) families[group.without_lr][group.lr] = &group;
+    LinesBlock block{.title = fmt::format("Validation loss {}, by peak learning rate", where_compared()),
                      .note = "",
                      .axes = {{"lr", "peak learning rate", AxisScale::kLog}},
                      .y_label = "nats per token",
@@ -314,7 +342,7 @@ class RunsReport {
         name.erase(at, std::min(name.find(',', at + 1), name.size()) - at);
       LinesBlock::Series series{.name = name, .group = "", .x = {}, .y = {}, .lo = {}, .hi = {}};
       for (const auto& [rate, group] : by_rate) {
-        const Spread spread(finals_of(*group));
+        const Spread spread(compared(*group));
         series.x["lr"].push_back(rate);
         series.y.push_back(spread.mean);
         series.lo.push_back(spread.low);
@@ -531,6 +559,7 @@ class RunsReport {
   const std::vector<RunRecords>& runs_;
   const RunGroups grouped_;
   const std::vector<RunGroup>& groups_;
+  const double compared_tokens_;
   ReportDocument document_;
 };
 

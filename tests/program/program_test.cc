@@ -289,6 +289,35 @@ TEST_F(Program, GetsPublishedDataOutOfArchives) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "tasks/winogrande.zip"));
 }
 
+TEST_F(Program, ReportsRuns) {
+  write_bare_shards();
+  train("bare");
+  const Result made = run("ddl report run --out page.html --json page.json");
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_TRUE(contains(made.out, "page.html: run: one run of ddl-cc, ")) << made.out;
+  const std::string page = contents_of(folder_ / "page.html");
+  EXPECT_EQ(page.find("<!doctype html>"), 0u);
+  EXPECT_EQ(parse_json(contents_of(folder_ / "page.json"))["format"], "ddl-report");
+  // A stored document makes the same page.
+  run_well("ddl report page.json --out again.html");
+  EXPECT_EQ(contents_of(folder_ / "again.html"), page);
+  run_well("ddl report . --out all.html");
+  EXPECT_EQ(contents_of(folder_ / "all.html"), page) << "the run below the folder";
+  // What cannot be: nothing is written, and what was there stays.
+  const auto refused = [&](const std::string& command, const std::string& words) {
+    const Result result = run(command);
+    EXPECT_TRUE(result.code == 2 && contains(result.err, words)) << command << "\n" << result.err;
+  };
+  refused("ddl report bare --out page.html", "bare: is no run and holds none");
+  refused("ddl report absent --out page.html", "absent: there is no such folder");
+  refused("ddl report bare/val.bin --out page.html", "bare/val.bin: expected a document");
+  refused("ddl report run page.json --out page.html", "page.json: expected a run's folder, found a file");
+  refused("ddl report run --out absent/page.html", "absent/page.html");
+  run_well("mkdir early && cp run/config.toml run/run.json early");
+  refused("ddl report early --out page.html", "early: no records yet");
+  EXPECT_EQ(contents_of(folder_ / "page.html"), page);
+}
+
 TEST_F(Program, EvaluatesAModelOfBareShards) {
   write_bare_shards();
   train("bare");

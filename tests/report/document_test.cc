@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/error.h"
 #include "report/every_block.h"
 #include "test_folder.h"
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "report/page.h"
 #include "report/run_groups.h"
 #include "test_folder.h"
@@ -92,6 +93,8 @@ TEST_F(RunsDocument, OneRun) {
   EXPECT_EQ(to_line(map["columns"]), R"(["20","40"])");
   EXPECT_EQ(to_line(map["values"]), "[[0.2,0.4],[1.5,1.5]]");
   EXPECT_TRUE(section(d, "pairs").empty() && section(d, "rates").empty());
+  EXPECT_EQ(section(d, "summary")[0]["text"],
+            "The validation loss of ddl-cc after 4.0 k tokens is 2.0000 nats per token.");
 }
 
 TEST_F(RunsDocument, SeedsMakeABandAndPairsADifference) {
@@ -113,6 +116,13 @@ TEST_F(RunsDocument, SeedsMakeABandAndPairsADifference) {
   ASSERT_EQ(forest["rows"].size(), 1u);
   EXPECT_EQ(to_line(forest["rows"][0]),
             R"({"name":"ddl-cc","mean":0.0,"lo":null,"hi":null,"points":[-0.25,0.25]})");
+  // One run is behind: all are compared where it is.
+  EXPECT_EQ(section(d, "summary")[0]["text"],
+            "The lowest validation loss after 3.0 k tokens is that of baseline: 3.0000 nats per token, the "
+            "mean of 2 seeds.");
+  const Json models = section(d, "summary")[2];
+  EXPECT_EQ(models["caption"], "Validation loss after 3.0 k tokens, over seeds");
+  EXPECT_EQ(to_line(models["rows"]), R"([["baseline",2,3.0,2.75,3.25],["ddl-cc",3,3.0,2.5,3.5]])");
   const Json notes = section(d, "summary")[1];
   EXPECT_EQ(notes["tone"], "warning");
   EXPECT_EQ(to_line(notes["items"]), R"(["d3: unfinished: step 30 of 40"])");
@@ -130,7 +140,7 @@ TEST_F(RunsDocument, RatesMakeALine) {
     make(std::string("lr/") + rate, {"model.residual=ddl-cc", std::string("train.lr=") + rate},
          {.offset = std::stod(rate) * 100});
   const Json d = document({folder_ / "lr"});
-  const Json block = titled(section(d, "rates"), "Validation loss at the end, by peak learning rate");
+  const Json block = titled(section(d, "rates"), "Validation loss after 4.0 k tokens, by peak learning rate");
   ASSERT_EQ(block["series"].size(), 1u);
   EXPECT_EQ(block["series"][0]["name"], "ddl-cc");
   EXPECT_EQ(to_line(block["series"][0]["x"]["lr"]), "[0.001,0.002,0.004]");
@@ -198,8 +208,8 @@ TEST_F(RunsDocument, RunsHaveShortNamesOfTheirOwn) {
 // The command restores every option but the data's folder, which it names.
 TEST_F(RunsDocument, TheCommandRepeatsTheRun) {
   make("it's",
-       {"model.residual=wo-cc", "train.optimizer=muon", "train.lr=0.003", "log.sample_prompt=two words",
-        "train.seed=9"},
+       {"model.residual=wo-cc", "train.optimizer=muon", "train.lr=0.003",
+        R"(log.sample_prompt="\"two\" words, it's $HOME")", "train.seed=9"},
        {});
   const RunRecords run = read_all_runs({folder_ / "it's"})[0];
   const std::string command = train_command(run);

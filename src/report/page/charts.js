@@ -189,7 +189,7 @@ const ddlCharts = (() => {
     const shown = legend.filter((entry) => !view.hidden.has(entry.name));
     const all = shown.flatMap((entry) => entry.series.map((i) => ({ entry, index: i, series: block.series[i] })));
     const root = chartRoot(width, 10, block.title || "chart", []);
-    const top = view.alone ? addHeading(root, block, width, legend.length > 1 || legend[0]?.name !== block.title ? shown : []) : 8;
+    const top = view.alone ? addHeading(root, block, width, shown) : 8;
 
     const xKind = axis.scale || "linear";
     const xs = all.flatMap(({ series }) => series.x[axis.key] || []);
@@ -203,7 +203,7 @@ const ddlCharts = (() => {
       });
     const [yLow, yHigh] = rangeOf(ys, yScale, 0.05);
 
-    const plotHeight = Math.round(Math.min(380, Math.max(220, width * 0.46)));
+    const plotHeight = Math.round(Math.min(380, Math.max(220, width * 0.42)));
     const bottom = top + plotHeight;
     const yTicks = makeScale(yScale, yLow, yHigh, 0, 1).ticks(6);
     const left = Math.max(34, 14 + Math.max(0, ...yTicks.map((v) => widthOf(shortNumber(v)))));
@@ -406,7 +406,9 @@ const ddlCharts = (() => {
       const middle = left + (c + 0.5) * cellWidth;
       const label = upright
         ? text(middle + 4, top - 6, fitted(name, 110), { transform: `rotate(-90 ${place(middle + 4)} ${place(top - 6)})` })
-        : text(middle, top - 6, name, { "text-anchor": "middle" });
+        : middle + widthOf(name) / 2 > width
+          ? text(width, top - 6, name, { "text-anchor": "end" })
+          : text(middle, top - 6, name, { "text-anchor": "middle" });
       root.append(withTitle(label, name));
     });
     // The same number of digits in every cell, so that columns can be compared.

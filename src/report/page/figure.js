@@ -26,6 +26,7 @@ const ddlFigure = (() => {
       const td = html("td", { className: column.align === "right" ? "right" : "left" });
       const isText = typeof cell === "string";
       td.textContent = isText ? cell : shortNumber(cell, column.digits);
+      if (isText && cell.length <= 32) td.classList.add("short");
       if (isNumber(cell)) td.title = String(cell); // every digit
       return td;
     })));
@@ -46,17 +47,23 @@ const ddlFigure = (() => {
     document.body.append(holder);
     const { root } = draw[block.kind](block, { ...view, width, alone: true });
     holder.append(root);
-    for (const element of root.querySelectorAll("*")) {
-      const style = getComputedStyle(element);
-      for (const key of kCarried) if (element.namespaceURI === root.namespaceURI && style[key]) element.setAttribute(key, style[key]);
-      element.removeAttribute("class");
+    // All of them are inherited, so an element needs those in which it differs from its parent. They are read before
+    // any class goes: colours come from classes further out.
+    const drawn = [root, ...root.querySelectorAll("*:not(title)")];
+    const styles = new Map(drawn.map((element) => [element, kCarried.map((key) => getComputedStyle(element).getPropertyValue(key))]));
+    for (const [element, style] of styles) {
+      const outer = styles.get(element.parentNode);
+      kCarried.forEach((key, i) => {
+        if (!outer || outer[i] !== style[i]) element.setAttribute(key, style[i]);
+        else element.removeAttribute(key);
+      });
     }
+    for (const element of drawn) element.removeAttribute("class");
     const [, , w, h] = root.getAttribute("viewBox").split(" ").map(Number);
     const pad = 16;
     root.setAttribute("viewBox", `${-pad} ${-pad} ${w + 2 * pad} ${h + 2 * pad}`);
     root.setAttribute("width", w + 2 * pad);
     root.setAttribute("height", h + 2 * pad);
-    root.removeAttribute("class");
     root.prepend(svg("rect", { x: -pad, y: -pad, width: w + 2 * pad, height: h + 2 * pad, fill: getComputedStyle(document.documentElement).backgroundColor }));
     const text = new XMLSerializer().serializeToString(root);
     holder.remove();
@@ -138,8 +145,8 @@ const ddlFigure = (() => {
 
   // --- the figure
 
-  // settings: {axis: the key to begin with, theme: () => "light" or "dark"}. The element's `redraw` draws it for the
-  // width and the theme it has by then.
+  // settings: {axis: the key to begin with, theme: () => "light" or "dark", width: () => pixels, or 0 for those there
+  // are}. The element's `redraw` draws it for the width and the theme it has by then.
   function figure(block, settings) {
     const isLines = block.kind === "lines";
     const view = { hidden: new Set(), zoom: null, axis: settings.axis, yScale: isLines ? block.y.scale || "linear" : null };
@@ -151,7 +158,7 @@ const ddlFigure = (() => {
     let drawn = null;
 
     function redraw() {
-      const width = Math.max(280, Math.round(plot.clientWidth || 800));
+      const width = Math.max(280, Math.round(settings.width() || plot.clientWidth || 800));
       drawn?.root.remove();
       try {
         drawn = draw[block.kind](block, { ...view, width, theme: settings.theme() });
@@ -178,9 +185,7 @@ const ddlFigure = (() => {
       parts.push(button("save SVG", () => saveSvg(block, { ...view, theme: settings.theme() })));
       controls.replaceChildren(...parts);
       if (!isLines) return;
-      const entries = legendOf(block);
-      if (entries.length < 2) return;
-      legend.replaceChildren(...entries.map((entry) => {
+      legend.replaceChildren(...legendOf(block).map((entry) => {
         const on = !view.hidden.has(entry.name);
         const element = button("", () => choose(() => (on ? view.hidden.add(entry.name) : view.hidden.delete(entry.name))), on);
         element.append(svg("svg", { width: 18, height: 10, class: "s" + entry.colour, "aria-hidden": "true" }, [keyLine(0, 5, entry.dash)]), html("span", { textContent: entry.name }));

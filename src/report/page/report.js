@@ -9,8 +9,9 @@
   const wishes = new URLSearchParams(location.hash.slice(1));
 
   const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+  let printing = false;
   let chosen = ["light", "dark"].includes(wishes.get("theme")) ? wishes.get("theme") : null;
-  const theme = () => chosen || (darkSystem.matches ? "dark" : "light");
+  const theme = () => (printing ? "light" : chosen || (darkSystem.matches ? "dark" : "light"));
   const figures = [];
   const themeButton = button("", () => {
     chosen = theme() === "dark" ? "light" : "dark";
@@ -23,12 +24,16 @@
     for (const element of figures) element.redraw();
   }
   darkSystem.addEventListener("change", showTheme);
-  // Paper is white.
+  // Paper is white, and as wide whatever the window is.
+  const kPaperWidth = 760;
   addEventListener("beforeprint", () => {
-    root.dataset.theme = "light";
-    for (const element of figures) element.redraw();
+    printing = true;
+    showTheme();
   });
-  addEventListener("afterprint", showTheme);
+  addEventListener("afterprint", () => {
+    printing = false;
+    showTheme();
+  });
 
   const show = {
     text: (block) => html("p", { className: "text", textContent: block.text }),
@@ -44,7 +49,7 @@
   };
   for (const kind of ["lines", "forest", "bars", "heat"])
     show[kind] = (block) => {
-      const element = figure(block, { axis: wishes.get("axis"), theme });
+      const element = figure(block, { axis: wishes.get("axis"), theme, width: () => (printing ? kPaperWidth : 0) });
       figures.push(element);
       return element;
     };
@@ -74,4 +79,5 @@
     html("footer", {}, [html("p", { className: "note", textContent: figures.length ? kHint : "" })]),
   );
   showTheme();
+  document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
 })();
