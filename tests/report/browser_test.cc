@@ -392,6 +392,90 @@ TEST_F(ReportInABrowser, NamesStayText) {
   EXPECT_EQ(seen.console, "");
 }
 
+// A reader's hands: without the policy, which would stop this script, too.
+TEST_F(ReportInABrowser, TheControlsWork) {
+  std::string page = report_page(every_block().json());
+  const std::size_t policy = page.find("<meta http-equiv=");
+  page.erase(policy, page.find('>', policy) + 1 - policy);
+  page.insert(page.find("</body>"), R"html(<script>
+    const said = {};
+    const figure = document.querySelector("figure");
+    const plot = figure.querySelector(".plot");
+    const readout = figure.querySelector(".readout");
+    const chart = () => plot.querySelector("svg.chart");
+    const press = (label) => [...figure.querySelectorAll("button")].find((b) => b.textContent === label).click();
+    const point = (kind, share) => {
+      const box = plot.getBoundingClientRect();
+      plot.dispatchEvent(new PointerEvent(kind, { clientX: box.left + share * box.width, clientY: box.top + 60, pointerType: "mouse", button: 0 }));
+    };
+    said.before = readout.hidden;
+    point("pointermove", 0.5);
+    said.pointed = readout.hidden ? null : readout.textContent;
+    point("pointerleave", 0);
+    said.left = readout.hidden;
+    for (const key of ["ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft"]) plot.dispatchEvent(new KeyboardEvent("keydown", { key }));
+    said.second = readout.textContent;
+    plot.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+    said.escaped = readout.hidden;
+    said.range = chart().dataset.x;
+    point("pointerdown", 0.4); point("pointermove", 0.5); point("pointerup", 0.6);
+    said.zoomed = chart().dataset.x;
+    press("whole range");
+    said.whole = chart().dataset.x;
+    said.lines = chart().querySelectorAll("[data-series], [data-point]").length;
+    press("pair");
+    said.hidden = chart().querySelectorAll("[data-series], [data-point]").length;
+    press("pair");
+    said.again = chart().querySelectorAll("[data-series], [data-point]").length;
+    press("FLOPs");
+    said.axis = chart().dataset.axis;
+    const theme = document.documentElement.dataset.theme;
+    document.querySelector("button.theme").click();
+    said.theme = [theme, document.documentElement.dataset.theme].sort().join(" ");
+    figure.querySelector("details").open = true;
+    const block = JSON.parse(document.getElementById("document").textContent).sections[1].blocks;
+    said.pictures = block.map((b) => {
+      const text = ddlFigure.standalone(b, { hidden: new Set(), zoom: null, axis: "tokens", theme: "light" });
+      const root = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+      const colours = new Set([...root.querySelectorAll("[fill]")].map((e) => e.getAttribute("fill")));
+      return [root.nodeName, root.textContent.includes(b.title.slice(0, 20)), root.querySelectorAll("[class]").length, colours.size > 2].join(" ");
+    });
+    setTimeout(() => {
+      said.rows = figure.querySelectorAll("details tbody tr").length;
+      const out = document.createElement("output");
+      out.textContent = JSON.stringify(said);
+      document.body.append(out);
+    }, 100);
+  </script>)html");
+  const Seen seen = open(page, "#theme=light");
+  EXPECT_EQ(seen.console, "");
+  Json said;
+  for (const Element& element : seen.elements)
+    if (element.name == "output") said = parse_json(element.text);
+  ASSERT_TRUE(said.is_object());
+  EXPECT_EQ(said["before"], true);
+  const std::string pointed = said["pointed"].is_string() ? said["pointed"] : "";
+  EXPECT_EQ(pointed.find("tokens "), 0u) << pointed;
+  EXPECT_TRUE(contains(pointed, "many ")) << pointed;
+  EXPECT_EQ(said["left"], true);
+  EXPECT_TRUE(contains(said["second"].get<std::string>(), "32.77 k"))
+      << "the second of the longest series: " << said["second"];
+  EXPECT_TRUE(contains(said["second"].get<std::string>(), "5.51 (5.41 to 5.71)")) << said["second"];
+  EXPECT_EQ(said["escaped"], true);
+  const Scale range(said["range"]), zoomed(said["zoomed"]);
+  EXPECT_GT(zoomed.low, range.low + 0.2 * (range.high - range.low));
+  EXPECT_LT(zoomed.high, range.high - 0.2 * (range.high - range.low));
+  EXPECT_EQ(said["whole"], said["range"]);
+  EXPECT_EQ(said["lines"], 8) << "two lines, and dots: one alone, three and two";
+  EXPECT_EQ(said["hidden"], 2);
+  EXPECT_EQ(said["again"], 8);
+  EXPECT_EQ(said["axis"], "flops");
+  EXPECT_EQ(said["theme"], "dark light");
+  EXPECT_EQ(said["rows"], 65) << "every point of the chart";
+  EXPECT_EQ(to_line(said["pictures"]),
+            R"(["svg true 0 true","svg true 0 true","svg true 0 true","svg true 0 true","svg true 0 true"])");
+}
+
 // What the tests above look for would be found.
 TEST_F(ReportInABrowser, AScriptOfOthersIsStoppedAndARequestIsSeen) {
   std::string page = report_page(every_block().json());

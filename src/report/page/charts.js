@@ -217,10 +217,15 @@ const ddlCharts = (() => {
     for (const v of yTicks)
       root.append(svg("line", { class: "grid", x1: left, x2: right, y1: place(y(v)), y2: place(y(v)) }),
         text(left - 8, y(v) + 4, shortNumber(v), { "text-anchor": "end", "data-tick-y": v }));
-    const xTicks = x.ticks(Math.max(2, Math.floor((right - left) / 90)));
-    for (const v of xTicks)
+    const whole = xs.every((v) => !isNumber(v) || Number.isInteger(v)); // counts have no halves
+    let free = -Infinity; // where the next label may begin
+    for (const v of x.ticks(Math.max(2, Math.floor((right - left) / 90)))) {
+      const half = widthOf(shortNumber(v)) / 2;
+      if ((whole && !Number.isInteger(v)) || x(v) - half < free) continue;
+      free = x(v) + half + 10;
       root.append(svg("line", { class: "axis", x1: place(x(v)), x2: place(x(v)), y1: bottom, y2: bottom + 4 }),
         text(x(v), bottom + 18, shortNumber(v), { "text-anchor": x(v) > right - 16 ? "end" : "middle", "data-tick-x": v }));
+    }
     root.append(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
     root.append(text(left, top + 4, block.y.label + (yScale === "log" ? " (log)" : "")));
     root.append(text(right, bottom + 36, axis.label + (xKind === "log" ? " (log)" : ""), { "text-anchor": "end" }));
