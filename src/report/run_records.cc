@@ -209,7 +209,8 @@ std::vector<std::string> find_runs(const std::vector<std::string>& paths) {
           "metrics.jsonl",
           path);
     for (const std::string& run : here)
-      if (seen.insert(fs::weakly_canonical(run).string()).second) found.push_back(run);
+      if (seen.insert(fs::weakly_canonical(run).string()).second)
+        found.push_back(fs::path(run).lexically_normal().string());
   }
   return found;
 }
