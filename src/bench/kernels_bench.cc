@@ -17,8 +17,11 @@
 #include "core/rng.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
+#include "kernels/depth_attention.h"
+#include "kernels/elementwise_residual.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/hyper_connections.h"
 #include "kernels/isa.h"
 #include "kernels/residual_pass.h"
 #include "kernels/rope_qknorm.h"
@@ -27,6 +30,8 @@
 #include "kernels/swiglu.h"
 #include "kernels/two_layer_gate.h"
 #include "model/residual/delta_coefficients.h"
+#include "model/residual/hyper_mixer.h"
+#include "model/residual/permutation_mixer.h"
 
 namespace ddl {
 namespace {
@@ -67,6 +72,11 @@ class KernelsBench {
       if (has_fast_bf16()) attention<bf16>(s, ", bf16");
       streaming(s);
       residual(s);
+      elementwise_residual(s);
+      depth_attention(s);
+      mixed_streams(s, "static hyper-connections", StaticHyperMixer(s.D));
+      mixed_streams(s, "hyper-connections", HyperMixer(s.D));
+      mixed_streams(s, "permuted streams", PermutationMixer());
       two_layer_gate(s);
       short_convolutions(s);
     }
@@ -344,6 +354,145 @@ class KernelsBench {
            [&] { backward(&read_bwd, nullptr); });
     stream(s, "fused write-read-norm-branch bwd", 4 * state_bytes + 4 * row,
            [&] { backward(&read_bwd, &write_bwd); });
+  }
+
+  // Writes of decay-x0 and highway with the norm behind them. States in front of writes are stored, so nothing is
+  // written in place.
+  void elementwise_residual(const Shape& s) {
+    const Index N = s.N() / 4, C = s.C;
+    const double row = static_cast<double>(N * C) * 4;
+    const auto x = random_floats(N * C), x0 = random_floats(N * C), h = random_floats(N * C),
+               dcontext = random_floats(N * C), norm = random_floats(C), w = random_floats(C);
+    std::vector<float> next(N * C), context(N * C), rstd(N, 1.0f), next_rstd(N), gates(N), dh(N * C),
+        dx0(N * C), dstate = random_floats(N * C);
+    std::vector<float> dnext_norm(C), dnorm(C), dw(C), dbias(C), dab(2),
+        scratch(elementwise_residual_scratch(C));
+    const NormFwd<float> norm_forward{
+        .norm_C = norm.data(), .context_NC = context.data(), .rstd_N = next_rstd.data()};
+    const NormBwd norm_backward{.norm_C = norm.data(),
+                                .rstd_N = next_rstd.data(),
+                                .dcontext_NC = dcontext.data(),
+                                .dnorm_C = dnext_norm.data()};
+    const DecayFwd<float> decay{
+        .a = 0.9f, .b = 0.1f, .x_NC = x.data(), .x0_NC = x0.data(), .h_NC = h.data(), .next_NC = next.data()};
+    stream(s, "decay write + norm forward", 7 * row, [&] { decay_fwd(decay, norm_forward, N, C, ex_); });
+    const DecayBwd<float> decay_back{.a = 0.9f,
+                                     .b = 0.1f,
+                                     .next_NC = next.data(),
+                                     .x_NC = x.data(),
+                                     .x0_NC = x0.data(),
+                                     .dh_NC = dh.data(),
+                                     .dstate_NC = dstate.data(),
+                                     .dx0_NC = dx0.data(),
+                                     .da = dab.data(),
+                                     .db = dab.data() + 1};
+    stream(s, "decay write + norm backward", 10 * row,
+           [&] { decay_bwd(decay_back, norm_backward, scratch.data(), N, C, ex_); });
+    const HighwayFwd<float> highway{.w_C = w.data(),
+                                    .bias_C = w.data(),
+                                    .x_NC = x.data(),
+                                    .norm_C = norm.data(),
+                                    .rstd_N = rstd.data(),
+                                    .h_NC = h.data(),
+                                    .next_NC = next.data(),
+                                    .mean_gate_N = gates.data()};
+    stream(s, "highway write + norm forward", 6 * row,
+           [&] { highway_fwd(highway, norm_forward, N, C, ex_); });
+    const HighwayBwd<float> highway_back{.w_C = w.data(),
+                                         .bias_C = w.data(),
+                                         .next_NC = next.data(),
+                                         .x_NC = x.data(),
+                                         .norm_C = norm.data(),
+                                         .rstd_N = rstd.data(),
+                                         .h_NC = h.data(),
+                                         .dh_NC = dh.data(),
+                                         .dstate_NC = dstate.data(),
+                                         .dw_C = dw.data(),
+                                         .dbias_C = dbias.data(),
+                                         .dnorm_C = dnorm.data()};
+    stream(s, "highway write + norm backward", 8 * row,
+           [&] { highway_bwd(highway_back, norm_backward, scratch.data(), N, C, ex_); });
+  }
+
+  // The read in the middle of 12 layers: the embedding and 12 outputs.
+  void depth_attention(const Shape& s) {
+    constexpr Index I = 13;
+    const Index N = s.N() / 4, C = s.C;
+    const double row = static_cast<double>(N * C) * 4, sources_bytes = row * I;
+    const auto V = random_floats(N * C * I), q = random_floats(C), norm = random_floats(C),
+               dcontext = random_floats(N * C);
+    std::vector<float> dV(N * C * I), rho(N, 1.0f), newest_rho(N), alpha(N * I), context(N * C), rstd(N),
+        dh(N * C);
+    std::vector<float> dq(C), dnorm(C), scratch(depth_attention_scratch(C));
+    std::vector<const float*> others, rhos(I, rho.data());
+    std::vector<float*> dothers;
+    for (Index i = 1; i < I; ++i)
+      others.push_back(V.data() + i * N * C), dothers.push_back(dV.data() + i * N * C);
+    rhos.back() = newest_rho.data();
+    const DepthSources<float> sources{.count = I,
+                                      .first_NC = V.data(),
+                                      .others_NC = others.data(),
+                                      .rho_N = rhos.data(),
+                                      .q_C = q.data(),
+                                      .norm_C = norm.data()};
+    const DepthRead<float> read{.newest_rho_N = newest_rho.data(),
+                                .alpha_NI = alpha.data(),
+                                .context_NC = context.data(),
+                                .rstd_N = rstd.data()};
+    stream(s, "attention over depth forward", sources_bytes + 2 * row,
+           [&] { depth_attention_fwd<float, float>(read, nullptr, sources, N, C, ex_); });
+    const DepthReadBwd<float, float> back{.alpha_NI = alpha.data(),
+                                          .rstd_N = rstd.data(),
+                                          .dcontext_NC = dcontext.data(),
+                                          .dfirst_NC = dV.data(),
+                                          .dothers_NC = dothers.data(),
+                                          .dh_NC = dh.data(),
+                                          .dq_C = dq.data(),
+                                          .dnorm_C = dnorm.data()};
+    // The newest source's gradient is read, and written to dh.
+    stream(s, "attention over depth backward", 3 * sources_bytes + 2 * row,
+           [&] { depth_attention_bwd<float, float>(back, sources, scratch.data(), N, C, ex_); });
+  }
+
+  // A sublayer's write and the next one's read. States in front of writes are stored, so the state is read in one
+  // place and written to another.
+  void mixed_streams(const Shape& s, const std::string& name, const StreamMixer& mixer) {
+    const Index N = s.N() / 4, D = s.D, C = s.C, K = StreamNumbers{D}.count();
+    const double row = static_cast<double>(N * C) * 4, state_bytes = row * static_cast<double>(D);
+    const auto from = random_floats(N * D * C), h = random_floats(N * C), numbers = random_floats(N * K),
+               w = random_floats(mixer.weights(D, C), 0.1f), extra = random_floats(mixer.extra_count()),
+               norm = random_floats(C), dcontext = random_floats(N * C), dnumbers = random_floats(N * K);
+    std::vector<float> to(N * D * C), dots(N * mixer.dots(D)), square(N * D), next_numbers(N * K),
+        context(N * C), rstd(N), dstate = random_floats(N * D * C), dh(N * C), own_dnumbers(N * K),
+                                 dw(mixer.weights(D, C)), dextra(mixer.extra_count()), dnorm(C),
+                                 scratch(streams_bwd_scratch(mixer, D, C));
+    const StreamsLook look{.mixer = &mixer,
+                           .w = w.data(),
+                           .extra = extra.data(),
+                           .dots_NQ = dots.data(),
+                           .square_ND = square.data(),
+                           .numbers_NK = next_numbers.data()};
+    const StreamsWriteFwd<float> write{from.data(), h.data(), numbers.data()};
+    const StreamsReadFwd<float> read{
+        .look = look, .norm_C = norm.data(), .context_NC = context.data(), .rstd_N = rstd.data()};
+    stream(s, name + " forward", 3 * state_bytes + 3 * row,
+           [&] { streams_fwd<float>(to.data(), &write, &read, N, D, C, ex_); });
+    const StreamsReadBwd<float> read_back{.look = look,
+                                          .state_NDC = to.data(),
+                                          .norm_C = norm.data(),
+                                          .rstd_N = rstd.data(),
+                                          .dcontext_NC = dcontext.data(),
+                                          .dnumbers_NK = dnumbers.data(),
+                                          .dw = dw.data(),
+                                          .dextra = dextra.data(),
+                                          .dnorm_C = dnorm.data()};
+    const StreamsWriteBwd<float> write_back{.from_NDC = from.data(),
+                                            .h_NC = h.data(),
+                                            .numbers_NK = numbers.data(),
+                                            .dh_NC = dh.data(),
+                                            .dnumbers_NK = own_dnumbers.data()};
+    stream(s, name + " backward", 4 * state_bytes + 4 * row,
+           [&] { streams_bwd<float>(dstate.data(), &read_back, &write_back, scratch.data(), N, D, C, ex_); });
   }
 
   void two_layer_gate(const Shape& s) {

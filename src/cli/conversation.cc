@@ -17,7 +17,7 @@ constexpr char kHelp[] =
     "  /seed N          of the next text (now {})\n"
     "  /max N           most new tokens (now {})\n"
     "  /again           another text for the last prompt\n"
-    "  /gates           what the gates did to the last text, by sublayer\n"
+    "  /gates           what steered the writes of the last text, by sublayer\n"
     "  /help            this list";
 
 template <class Number>

@@ -14,6 +14,7 @@
 #include "core/record.h"
 #include "data/dataset.h"
 #include "data/dataset_info.h"
+#include "data/depth_tasks.h"
 #include "data/generated_corpus.h"
 #include "data/prepare.h"
 #include "data/published.h"
@@ -196,6 +197,10 @@ void add_generate(Command data) {
     std::uint64_t seed = 0;
     std::string out = "-";
     OverwriteOptions overwrite;
+    HopOptions hops;
+    GroupOptions group;
+    ReplaceOptions replace;
+    AdditionOptions addition;
   };
   auto args = std::make_shared<Args>();
   Command c = data.add_command("generate", "write a corpus with known answers");
@@ -225,6 +230,55 @@ void add_generate(Command data) {
     args->overwrite.check();
     write_generated(args->out, args->documents, default_exec(),
                     [&](Index i) { return generate_overwrite(args->overwrite, args->seed, i); });
+  });
+
+  Command hops = c.add_command("hops", "chase arrows: b>a a>c c>b 2a?b");
+  common(hops);
+  hops.add_option("--symbols", args->hops.symbols, "different symbols").show_default();
+  hops.add_option("--min-hops", args->hops.min_hops, "fewest hops of a question").show_default();
+  hops.add_option("--max-hops", args->hops.max_hops, "most hops of a question").show_default();
+  hops.add_option("--questions", args->hops.questions, "questions of a document").show_default();
+  hops.on_run([args] {
+    args->hops.check();
+    write_generated(args->out, args->documents, default_exec(),
+                    [&](Index i) { return generate_hops(args->hops, args->seed, i); });
+  });
+
+  Command group = c.add_command("group", "products of permutations: cafb=f");
+  common(group);
+  group.add_option("--group", args->group.group, "s3 or s5: permutations of three or five points")
+      .one_of({"s3", "s5"})
+      .show_default();
+  group.add_option("--min-length", args->group.min_length, "fewest factors").show_default();
+  group.add_option("--max-length", args->group.max_length, "most factors").show_default();
+  group.on_run([args] {
+    args->group.check();
+    write_generated(args->out, args->documents, default_exec(),
+                    [&](Index i) { return generate_group(args->group, args->seed, i); });
+  });
+
+  Command replace =
+      c.add_command("replace", "permutations given in the text, one after another: 1ab 2bc ... a?c");
+  common(replace);
+  replace.add_option("--symbols", args->replace.symbols, "different symbols").show_default();
+  replace.add_option("--min-depth", args->replace.min_depth, "fewest permutations").show_default();
+  replace.add_option("--max-depth", args->replace.max_depth, "most permutations").show_default();
+  replace.add_option("--questions", args->replace.questions, "questions of a document").show_default();
+  replace.on_run([args] {
+    args->replace.check();
+    write_generated(args->out, args->documents, default_exec(),
+                    [&](Index i) { return generate_replace(args->replace, args->seed, i); });
+  });
+
+  Command addition = c.add_command("addition", "sums: 617+48=665");
+  common(addition);
+  addition.add_option("--min-digits", args->addition.min_digits, "fewest digits of a number").show_default();
+  addition.add_option("--max-digits", args->addition.max_digits, "most digits of a number").show_default();
+  addition.add_flag("--padded", args->addition.padded, "with zeros, so that every digit has its place");
+  addition.on_run([args] {
+    args->addition.check();
+    write_generated(args->out, args->documents, default_exec(),
+                    [&](Index i) { return generate_addition(args->addition, args->seed, i); });
   });
 }
 

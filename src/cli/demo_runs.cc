@@ -248,7 +248,8 @@ void print_gates(const Json& record) {
   say("  sublayer      0 ......gate...... 2   mean    skip   match    over");
   constexpr std::string_view kShades = " .:-=+*#%@";
   Index s = 0;
-  for (const Json& gate : record["sublayers"]) {
+  for (const Json& sublayer : record["sublayers"]) {
+    const Json& gate = sublayer["series"]["gate"];
     std::string bar;
     double share[3] = {0, 0, 0};
     const Json& histogram = gate["histogram"];
@@ -258,7 +259,7 @@ void print_gates(const Json& record) {
       bar += kShades[std::min<std::size_t>(9, static_cast<std::size_t>(std::ceil(part * 12)))];
     }
     say(fmt::format("  {:<2} {:<10} |{}| {:>6.2f} {:>6.0f}% {:>6.0f}% {:>6.0f}%", s++,
-                    gate["kind"].get<std::string>(), bar, gate["mean_gate"].get<double>(), 100 * share[0],
+                    sublayer["kind"].get<std::string>(), bar, gate["mean"].get<double>(), 100 * share[0],
                     100 * share[1], 100 * share[2]));
   }
 }

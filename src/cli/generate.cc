@@ -28,7 +28,7 @@
 #include "io/file.h"
 #include "model/engine.h"
 #include "model/trainable.h"
-#include "train/gate_stats.h"
+#include "train/series_stats.h"
 
 namespace ddl {
 namespace {
@@ -96,7 +96,7 @@ struct GenerateCommand {
     }
   }
 
-  // A row per sublayer: the mean gate over the tokens of the text, and a bar from 0 to 2.
+  // What the rule's gates, or whatever steers its writes, did to the tokens of the text.
   static std::string gates_of(const LoadedModel& loaded, const std::string& text, const Exec& ex) {
     const ModelConfig& config = loaded.weights.config();
     std::vector<TokenId> ids{loaded.tokenizer->end_of_text()};
@@ -109,16 +109,10 @@ struct GenerateCommand {
     std::ranges::copy(loaded.weights.values(), model->weights().values().begin());
     model->upload(ex);
     model->loss_and_grad({tokens.data(), tokens.data() + 1}, 1, ex);
-    const Json sublayers = gate_statistics(*model, ex);
-    if (sublayers.is_null()) return fmt::format("{} has no gates", config.residual());
-    std::string lines = "sublayer        mean gate   0         1         2";
-    for (const Json& s : sublayers) {
-      const double mean = s["mean_gate"];
-      const auto bar = static_cast<std::size_t>(std::clamp(mean, 0.0, 2.0) * 10 + 0.5);
-      lines += fmt::format("\n{:>3} {:<10} {:>10.2f}   {}", s["sublayer"].get<Index>(),
-                           s["kind"].get<std::string>(), mean, std::string(bar, '='));
-    }
-    return lines;
+    const Json sublayers = series_statistics(*model, ex);
+    if (sublayers.is_null())
+      return fmt::format("{} has no gates, nor anything else that depends on the token", config.residual());
+    return series_table(sublayers);
   }
 
   // One text streams; of several, each is printed as soon as it and those before it are complete.

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "core/index.h"
 #include "core/rng.h"
@@ -19,6 +22,13 @@ class Dice {
   template <class Container>
   const auto& pick(const Container& items) {
     return items[static_cast<std::size_t>(below(std::ssize(items)))];
+  }
+  // 0 ... n - 1 in random order.
+  std::vector<Index> order(Index n) {
+    std::vector<Index> items(static_cast<std::size_t>(n));
+    std::iota(items.begin(), items.end(), Index{0});
+    for (Index i = n - 1; i > 0; --i) std::swap(items[i], items[below(i + 1)]);
+    return items;
   }
   // An index with probability proportional to its weight; -1 where all are zero.
   Index weighted(std::span<const double> weights) {

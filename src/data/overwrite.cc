@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "core/index.h"
 #include "data/dice.h"
 #include "data/generated_corpus.h"
+#include "data/option_range.h"
 
 namespace ddl {
 namespace {
@@ -23,14 +23,11 @@ std::string key_name(Index key) {
 }  // namespace
 
 void OverwriteOptions::check() const {
-  const auto between = [](const char* name, auto value, auto low, auto high) {
-    if (!(value >= low && value <= high)) throw UserError("{} {}: expected {} to {}", name, value, low, high);
-  };
-  between("--statements", statements, Index{2}, kMany);
-  between("--keys", keys, Index{1}, kLetters + kLetters * kLetters);
-  between("--values", values, Index{2}, kMany);
-  between("--overwrite-rate", overwrite_rate, 0.0, 1.0);
-  between("--query-rate", query_rate, 0.0, 1.0);
+  check_between("--statements", statements, Index{2}, kMany);
+  check_between("--keys", keys, Index{1}, kLetters + kLetters * kLetters);
+  check_between("--values", values, Index{2}, kMany);
+  check_between("--overwrite-rate", overwrite_rate, 0.0, 1.0);
+  check_between("--query-rate", query_rate, 0.0, 1.0);
 }
 
 GeneratedDocument generate_overwrite(const OverwriteOptions& options, std::uint64_t seed, Index i) {

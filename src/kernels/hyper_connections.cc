@@ -12,7 +12,7 @@
 #define HWY_TARGET_INCLUDE "kernels/hyper_connections.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target, so that each instruction set gets its own copy.
-#include "kernels/simd-inl.h"
+#include "kernels/norm_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ddl {
@@ -154,10 +154,7 @@ HWY_INLINE void LookAtStreams(const StreamsLook& look, const float* state_NDC, I
       AddDots(dots + i * at.dots_stream, at.dots, X + i * C, D * C, count, look.w + i * at.stream, at.ld,
               at.rows, C);
     for (Index plane = 0; plane < count * D; ++plane)
-      look.square_ND[first * D + plane] = Sum(C, [&](auto tag, Index c) HWY_ATTR {
-        const auto x = hn::LoadU(tag, X + plane * C + c);
-        return hn::Mul(x, x);
-      });
+      look.square_ND[first * D + plane] = SquaredNorm(X + plane * C, C);
   }
   for (Index n = first; n < first + count; ++n) {
     float* token = look.numbers_NK + n * numbers.count();
@@ -197,16 +194,7 @@ template <class T>
 HWY_INLINE void ReadStreams(const StreamsReadFwd<T>& r, const float* X, Index n, Index D, Index C) {
   float x_in[kMaxWidth];
   SumStreams(x_in, X, ReadWeights(r.look, n, D), D, C);
-  const float squares = Sum(C, [&](auto tag, Index c) HWY_ATTR {
-    const auto x = hn::LoadU(tag, x_in + c);
-    return hn::Mul(x, x);
-  });
-  const float rstd = 1 / std::sqrt(squares / static_cast<float>(C) + r.norm_eps);
-  r.rstd_N[n] = rstd;
-  ForEach(C, [&](auto tag, Index c) HWY_ATTR {
-    StoreF(hn::Mul(hn::Mul(hn::LoadU(tag, x_in + c), hn::Set(tag, rstd)), hn::LoadU(tag, r.norm_C + c)), tag,
-           r.context_NC + n * C + c);
-  });
+  r.rstd_N[n] = NormRow(r.context_NC + n * C, x_in, r.norm_C, r.norm_eps, C);
 }
 
 template <class T>
@@ -241,7 +229,6 @@ struct StreamGradients {
 };
 
 // From dcontext to dx_in, then dread_i = X_i . dx_in and dX_i (+)= read_i dx_in.
-//   RMSNorm: with y = x rstd w,  dx = rstd (w dy - x rstd^2 mean(w dy x)),  dw += dy x rstd
 template <class T>
 HWY_INLINE void ReadStreamsBackward(float* HWY_RESTRICT dX, float* dread_D, const StreamsReadBwd<T>& r,
                                     float* HWY_RESTRICT dnorm_C, Index n, Index D, Index C) {
@@ -250,21 +237,8 @@ HWY_INLINE void ReadStreamsBackward(float* HWY_RESTRICT dX, float* dread_D, cons
   const float* read = ReadWeights(r.look, n, D);
   float x_in[kMaxWidth], dx_in[kMaxWidth];
   SumStreams(x_in, X, read, D, C);
-  const float rstd = r.rstd_N[n];
-  const float mean = Sum(C,
-                         [&](auto tag, Index c) HWY_ATTR {
-                           return hn::Mul(hn::Mul(hn::LoadU(tag, dcontext + c), hn::LoadU(tag, r.norm_C + c)),
-                                          hn::LoadU(tag, x_in + c));
-                         }) /
-                     static_cast<float>(C);
-  const float pull = rstd * rstd * rstd * mean;
-  ForEach(C, [&](auto tag, Index c) HWY_ATTR {
-    const auto x = hn::LoadU(tag, x_in + c);
-    const auto scaled = hn::Mul(hn::LoadU(tag, dcontext + c), hn::Set(tag, rstd));  // dy rstd
-    hn::StoreU(hn::NegMulAdd(hn::Set(tag, pull), x, hn::Mul(scaled, hn::LoadU(tag, r.norm_C + c))), tag,
-               dx_in + c);
-    hn::StoreU(hn::MulAdd(scaled, x, hn::LoadU(tag, dnorm_C + c)), tag, dnorm_C + c);
-  });
+  NormRowBackward(dnorm_C, dcontext, x_in, r.norm_C, r.rstd_N[n], C,
+                  [&](auto tag, Index c, auto dx) HWY_ATTR { hn::StoreU(dx, tag, dx_in + c); });
   if (r.look.mixer) {
     std::fill_n(dread_D, D, 0.0f);
     AddDots(dread_D, 1, X, C, D, dx_in, 0, 1, C);

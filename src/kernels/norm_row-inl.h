@@ -13,29 +13,39 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// 1 / sqrt(mean(x^2) + eps)
+// |x|^2
 template <class T>
-HWY_INLINE float ReciprocalRms(const T* x, float eps, Index C) {
-  const float squares = Sum(C, [=](auto d, Index i) HWY_ATTR {
+HWY_INLINE float SquaredNorm(const T* x, Index C) {
+  return Sum(C, [=](auto d, Index i) HWY_ATTR {
     const auto v = LoadF(d, x + i);
     return hn::Mul(v, v);
   });
-  return 1 / std::sqrt(squares / static_cast<float>(C) + eps);
 }
 
-// y = x rstd w. Returns rstd.
+// 1 / sqrt(mean(x^2) + eps)
 template <class T>
-HWY_INLINE float NormRow(T* HWY_RESTRICT y, const float* HWY_RESTRICT x, const float* HWY_RESTRICT w,
-                         float eps, Index C) {
+HWY_INLINE float ReciprocalRms(const T* x, float eps, Index C) {
+  return 1 / std::sqrt(SquaredNorm(x, C) / static_cast<float>(C) + eps);
+}
+
+// y = x rstd w, handed to use(tag, i, y) piece by piece; every element once, in order. Returns rstd.
+template <class Use>
+HWY_INLINE float NormRowTo(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w, float eps, Index C,
+                           const Use& use) {
   const float rstd = ReciprocalRms(x, eps, C);
   ForEach(C, [&](auto d, Index i) HWY_ATTR {
-    StoreF(hn::Mul(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, rstd)), hn::LoadU(d, w + i)), d, y + i);
+    use(d, i, hn::Mul(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, rstd)), hn::LoadU(d, w + i)));
   });
   return rstd;
 }
 
-// dx = rstd (w dy - x rstd^2 mean(w dy x))        dw += dy x rstd
-// Hands dx to use(tag, i, dx) piece by piece; every element once, in order.
+template <class T>
+HWY_INLINE float NormRow(T* HWY_RESTRICT y, const float* HWY_RESTRICT x, const float* HWY_RESTRICT w,
+                         float eps, Index C) {
+  return NormRowTo(x, w, eps, C, [&](auto d, Index i, auto v) HWY_ATTR { StoreF(v, d, y + i); });
+}
+
+// dx = rstd (w dy - x rstd^2 mean(w dy x)), handed to use(tag, i, dx) in the same way        dw += dy x rstd
 template <class Use>
 HWY_INLINE void NormRowBackward(float* HWY_RESTRICT dw, const float* dy, const float* x,
                                 const float* HWY_RESTRICT w, float rstd, Index C, const Use& use) {

@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/residual_pass.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target, so that each instruction set gets its own copy.
-#include "kernels/simd-inl.h"
+#include "kernels/norm_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ddl {
@@ -34,14 +34,6 @@ HWY_INLINE void Dots(float* sums, const T* HWY_RESTRICT a, const float* HWY_REST
   for (Index g = 0; g < G; ++g) sums[g] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[g], odd[g])));
   for (; i < C; ++i)
     for (Index g = 0; g < G; ++g) sums[g] += to_float(a[i]) * rows[g * C + i];
-}
-
-template <class T>
-HWY_INLINE float SquaredNorm(const T* x, Index C) {
-  return Sum(C, [=](auto d, Index i) HWY_ATTR {
-    const auto v = LoadF(d, x + i);
-    return hn::Mul(v, v);
-  });
 }
 
 // Forward.
@@ -115,12 +107,8 @@ HWY_INLINE float ActivationBackward(const Branch& b, float dvalue, float value) 
 // context = x_in * rstd * norm, and the numbers that steer the next write.
 template <class T>
 HWY_INLINE void NormAndSteer(const ReadFwd<T>& r, const float* HWY_RESTRICT x_in, Index n, Index C) {
-  const float rstd = 1 / std::sqrt(SquaredNorm(x_in, C) / static_cast<float>(C) + r.norm_eps);
-  r.rstd_N[n] = rstd;
   float context[kMaxWidth];  // unrounded, for the branches
-  ForEach(C, [&](auto tag, Index i) HWY_ATTR {
-    const auto c =
-        hn::Mul(hn::Mul(hn::LoadU(tag, x_in + i), hn::Set(tag, rstd)), hn::LoadU(tag, r.norm_C + i));
+  r.rstd_N[n] = NormRowTo(x_in, r.norm_C, r.norm_eps, C, [&](auto tag, Index i, auto c) HWY_ATTR {
     hn::StoreU(c, tag, context + i);
     StoreF(c, tag, r.context_NC + n * C + i);
   });
@@ -221,25 +209,10 @@ HWY_INLINE void NormAndSteerBackward(float* HWY_RESTRICT dx_in, const ReadBwd<T>
     dw = db + b.rows;
   }
 
-  // RMSNorm: with y = x rstd w,  dx = rstd (w dy - x rstd^2 mean(w dy x)),  dw += dy x rstd.
-  const float mean = Sum(C,
-                         [&](auto tag, Index i) HWY_ATTR {
-                           return hn::Mul(hn::Mul(hn::LoadU(tag, total + i), hn::LoadU(tag, r.norm_C + i)),
-                                          hn::LoadU(tag, x_in + i));
-                         }) /
-                     static_cast<float>(C);
-  const float pull = rstd * rstd * rstd * mean;
-  ForEach(C, [&](auto tag, Index i) HWY_ATTR {
-    const auto x = hn::LoadU(tag, x_in + i);
-    const auto scaled = hn::Mul(hn::LoadU(tag, total + i), hn::Set(tag, rstd));  // dy rstd
-    hn::StoreU(hn::NegMulAdd(hn::Set(tag, pull), x, hn::Mul(scaled, hn::LoadU(tag, r.norm_C + i))), tag,
-               dx_in + i);
-    hn::StoreU(hn::MulAdd(scaled, x, hn::LoadU(tag, part.norm_C + i)), tag, part.norm_C + i);
+  NormRowBackward(part.norm_C, total, x_in, r.norm_C, rstd, C, [&](auto tag, Index i, auto dx) HWY_ATTR {
+    if (has_unnormed) dx = hn::Add(dx, hn::LoadU(tag, unnormed + i));
+    hn::StoreU(dx, tag, dx_in + i);
   });
-  if (has_unnormed)
-    ForEach(C, [&](auto tag, Index i) HWY_ATTR {
-      hn::StoreU(hn::Add(hn::LoadU(tag, dx_in + i), hn::LoadU(tag, unnormed + i)), tag, dx_in + i);
-    });
 }
 
 // dX_d (+)= mix_d dx_in;  dmix_d += dx_in X_d.

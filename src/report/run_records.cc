@@ -34,6 +34,14 @@ void drop_from(std::vector<Record>& records, Index step) {
   while (!records.empty() && records.back().step >= step) records.pop_back();
 }
 
+// The mean of the series called "gate"; a rule with several gates has none of that name.
+double mean_gate(const Json& sublayer) {
+  const auto series = sublayer.find("series");
+  if (series == sublayer.end() || !series->is_object() || !series->contains("gate")) return NAN;
+  const Json& gate = (*series)["gate"];
+  return gate.is_object() ? number(gate, "mean") : NAN;
+}
+
 std::vector<GateRecord::Sublayer> read_sublayers(const Json& record) {
   std::vector<GateRecord::Sublayer> sublayers;
   const auto list = record.find("sublayers");
@@ -43,7 +51,7 @@ std::vector<GateRecord::Sublayer> read_sublayers(const Json& record) {
     const double index = number(each, "sublayer");
     sublayers.push_back(
         {fmt::format("{} {}", std::isfinite(index) ? static_cast<Index>(index) : -1, text(each, "kind")),
-         number(each, "mean_gate"), number(each, "discrepancy_before"), number(each, "discrepancy_after")});
+         mean_gate(each), number(each, "discrepancy_before"), number(each, "discrepancy_after")});
   }
   return sublayers;
 }

@@ -380,17 +380,22 @@ class RunsReport {
             (runs.empty() || run->gates.back().sublayers.size() == runs[0]->gates.back().sublayers.size()))
           runs.push_back(run);
       if (runs.empty()) continue;
-      mean.series.push_back(over_depth(group.name, group.name, runs, &GateRecord::Sublayer::mean_gate));
+      const auto has_a_number = [](const LinesBlock::Series& series) {
+        return std::any_of(series.y.begin(), series.y.end(), [](double v) { return std::isfinite(v); });
+      };
+      auto gates = over_depth(group.name, group.name, runs, &GateRecord::Sublayer::mean_gate);
+      const bool has_gates = has_a_number(gates);
+      if (has_gates) mean.series.push_back(std::move(gates));
       auto before =
           over_depth(group.name + ", before", group.name, runs, &GateRecord::Sublayer::discrepancy_before);
       auto after =
           over_depth(group.name + ", after", group.name, runs, &GateRecord::Sublayer::discrepancy_after);
       after.style = LinesBlock::Style::kDashed;
-      if (std::any_of(before.y.begin(), before.y.end(), [](double v) { return std::isfinite(v); })) {
+      if (has_a_number(before)) {
         gap.series.push_back(std::move(before));
         gap.series.push_back(std::move(after));
       }
-      maps.push_back(gate_map(group, *runs[0]));
+      if (has_gates) maps.push_back(gate_map(group, *runs[0]));
     }
     if (!mean.series.empty()) document_.add(mean);
     if (!gap.series.empty()) document_.add(gap);

@@ -20,7 +20,7 @@ Seeds seeds_wanted(const Study& study, const Records& records, const StudySize& 
   bool asked = false;
   for (const Question& question : study.questions) {
     if (!is_asked(question, size) || (question.a != arm && question.b != arm)) continue;
-    const SequentialResult result = decide_question(study, records, size, question);
+    const SequentialResult result = answer_question(study, records, size, question).decision;
     const bool open = result.next_pairs > 0;
     seeds.now = std::max(seeds.now, open ? result.next_pairs : result.pairs);
     seeds.most = std::max(seeds.most, open ? study.most_pairs() : result.pairs);

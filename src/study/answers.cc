@@ -60,9 +60,14 @@ bool is_asked(const Question& question, const StudySize& size) {
   return has(question.a) && has(question.b);
 }
 
-SequentialResult decide_question(const Study& study, const Records& records, const StudySize& size,
-                                 const Question& question) {
-  return decide(paired_differences(study, records, size, question), study.looks, study.margin);
+Answer answer_question(const Study& study, const Records& records, const StudySize& size,
+                       const Question& question) {
+  Answer answer;
+  answer.size = size.name, answer.question = question;
+  answer.differences = paired_differences(study, records, size, question);
+  answer.decision = decide(answer.differences, study.looks, study.margin);
+  answer.result = paired_t(answer.differences);
+  return answer;
 }
 
 std::vector<Answer> answer_questions(const Study& study, const Records& records) {
@@ -72,10 +77,12 @@ std::vector<Answer> answer_questions(const Study& study, const Records& records)
     std::vector<double> p;
     for (const Question& question : study.questions) {
       if (!is_asked(question, size)) continue;
-      Answer answer{size.name, question, paired_differences(study, records, size, question), {}, {}, 1};
-      answer.decision = decide(answer.differences, study.looks, study.margin);
+      Answer answer = answer_question(study, records, size, question);
       answer.result = paired_result(answer.differences);
-      if (question.primary) primary.push_back(answers.size()), p.push_back(answer.decision.p);
+      if (question.primary) {
+        if (answer.decision.look > 0) answer.overall_p = overall_p(answer.decision, study.looks);
+        primary.push_back(answers.size()), p.push_back(answer.overall_p);
+      }
       answers.push_back(std::move(answer));
     }
     const std::vector<double> adjusted = holm_adjusted(p);
@@ -112,7 +119,7 @@ Json answers_json(const std::vector<Answer>& answers) {
     json["interval"] = Json::array({answer.decision.interval.low, answer.decision.interval.high});
     json["interval_90"] = Json::array({answer.decision.ninety.low, answer.decision.ninety.high});
     json["p"] = answer.decision.p;
-    if (answer.question.primary) json["holm_p"] = answer.holm_p;
+    if (answer.question.primary) json["overall_p"] = answer.overall_p, json["holm_p"] = answer.holm_p;
     json["mean_of_all"] = answer.result.mean;
     json["sd_of_differences"] = answer.result.sd;
     json["t_95"] = Json::array({answer.result.t.low, answer.result.t.high});

@@ -86,7 +86,8 @@ class StudyReport {
       if (answer.decision.look > 0) {
         detail = fmt::format("{} pairs, p = {:.2g}", answer.decision.pairs, answer.decision.p);
         if (answer.question.primary)
-          detail += fmt::format(" ({:.2g} by Holm over the primary questions)", answer.holm_p);
+          detail += fmt::format(", {:.2g} over all looks, {:.2g} by Holm over the primary questions",
+                                answer.overall_p, answer.holm_p);
         detail += fmt::format("; bootstrap {:+.4f} to {:+.4f}", answer.result.bootstrap.low,
                               answer.result.bootstrap.high);
       }

@@ -147,13 +147,19 @@ std::string live_line(const Study& study, const StudyFolder& folder, const Study
   const Agenda agenda = make_agenda(study, records);
   const Left left = flops_left(study, records, costs);
   const double speed = recorded_speed(records) * workers;
-  const std::vector<Answer> answers = answer_questions(study, records);
   std::vector<LinePart> parts = {
       {fmt::format("{} done, {} running, {} to {} to go", records.all().size(), claims_held(folder.claims()),
                    agenda.least_left, agenda.most_left),
        0}};
   if (speed > 0) parts.push_back({time_left(left.least / speed, left.most / speed), 1});
-  if (!answers.empty()) parts.push_back({answers.front().line(study.metric), 2});
+  // The first question, at the largest size that has an answer to it.
+  std::string answer;
+  for (const StudySize& size : study.sizes) {
+    if (!is_asked(study.questions.front(), size)) continue;
+    const Answer now = answer_question(study, records, size, study.questions.front());
+    if (answer.empty() || now.differences.size() > 1) answer = now.line(study.metric);
+  }
+  parts.push_back({answer, 2});
   return fit_line(std::move(parts), "; ", columns);
 }
 

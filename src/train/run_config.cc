@@ -52,7 +52,9 @@ void TrainConfig::describe(Options& o) {
   o.add("log.every", log_every, "steps between records in metrics.jsonl").range(1, kMany);
   o.add("log.screen_seconds", screen_seconds, "between lines without a terminal").range(0, 1e9);
   o.add("log.floor", floor, "measure the GEMM floor of a step at the start");
-  o.add("log.gates_every", gates_every, "steps between gate statistics; 0 means off").range(0, kMany);
+  o.add("log.gates_every", gates_every,
+        "steps between statistics of gates and other series of the rule; 0 means off")
+      .range(0, kMany);
   o.add("log.sample_every", sample_every, "steps between samples of text; 0 means off").range(0, kMany);
   o.add("log.sample_prompt", sample_prompt, "what a sample continues; empty: the beginning of a document");
 }

@@ -8,8 +8,8 @@
 #include "core/machine.h"
 #include "model/engine.h"
 #include "model/plan.h"
-#include "train/gate_stats.h"
 #include "train/schedule.h"
+#include "train/series_stats.h"
 #include "train/snapshot.h"
 
 namespace ddl {
@@ -203,7 +203,7 @@ Json Trainer::validate() {
 }
 
 Json Trainer::gates() const {
-  Json sublayers = gate_statistics(*model_, ex_);
+  Json sublayers = series_statistics(*model_, ex_);
   if (sublayers.is_null()) return nullptr;
   Json record = make_record("gates");
   record["step"] = progress_.step;

@@ -50,7 +50,7 @@ class Trainer {
   // Over the fixed windows, with the average of weights where there is one. Null where the data has no
   // validation split.
   Json validate();
-  // The record of the gates in the last step; null for rules without gates.
+  // The record of what the rule says about the tokens of the last step, gates above all; null for rules without series.
   Json gates() const;
 
   // Measures what a step's matrix multiplications take alone; steps then report their share of it. Seconds.

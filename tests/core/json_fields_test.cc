@@ -30,8 +30,7 @@ TEST(JsonFields, NamesWhatIsWrong) {
   EXPECT_EQ(refused([&] { fields.whole("h", 1, 9); }),
             "file.json: 'h' is 18446744073709551615, expected a whole number from 1 to 9");
   EXPECT_EQ(refused([&] { fields.whole("z"); }), "file.json: 'z' is missing");
-  EXPECT_EQ(refused([&] { fields.object("b").text("c"); }),
-            "file.json: 'b.c' is 3, expected a string");
+  EXPECT_EQ(refused([&] { fields.object("b").text("c"); }), "file.json: 'b.c' is 3, expected a string");
   EXPECT_TRUE(contains(refused([&] { fields.objects("e"); }), "expected a JSON object at e[1]"));
   EXPECT_TRUE(contains(refused([&] { fields.whole("g"); }), "'g' is 1.0"));
   EXPECT_TRUE(contains(refused([&] { fields.whole("h"); }), "'h'"));

@@ -304,7 +304,7 @@ TEST(Prepare, ForceRemovesADatasetOnly) {
   prepare_dataset(options, PairTokenizer(), kExec);
   folder.write("set/dataset.json", "{");
   EXPECT_TRUE(contains(message_of<UserError>([&] { prepare_dataset(options, PairTokenizer(), kExec); }),
-                       "dataset.json: damaged"));
+                       "dataset.json: expected a JSON object"));
 }
 
 TEST(Prepare, AnErrorLeavesNothing) {

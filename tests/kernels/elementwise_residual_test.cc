@@ -22,7 +22,7 @@ template <class T>
 Tensors inputs(Kind kind, Shape s) {
   Tensors t{{"x", normals(s.N * s.C, 1)}, {"h", normals<T>(s.N * s.C, 2)}, {"next_norm", normals(s.C, 3)}};
   if (kind == Kind::kDecay)
-    t["x0"] = normals(s.N * s.C, 4), t["ab"] = {0.7, -0.4};
+    t["x0"] = normals(s.N * s.C, 4), t["a"] = {0.7}, t["b"] = {-0.4};
   else
     t["w"] = normals(s.C, 5), t["bias"] = normals(s.C, 6), t["norm"] = normals(s.C, 7);
   for (auto& [name, x] : t)
@@ -43,8 +43,8 @@ NamedTensors<Num> forward(Kind kind, const NamedTensors<Num>& t, Shape s, Fault 
   std::vector<Num> next;
   if (kind == Kind::kDecay) {
     next =
-        ref::decay_write(t.at("x"), t.at("x0"), t.at("h"), fault == Fault::kNoDecay ? Num(1) : t.at("ab")[0],
-                         fault == Fault::kNoEmbedding ? Num(0) : t.at("ab")[1]);
+        ref::decay_write(t.at("x"), t.at("x0"), t.at("h"), fault == Fault::kNoDecay ? Num(1) : t.at("a")[0],
+                         fault == Fault::kNoEmbedding ? Num(0) : t.at("b")[0]);
   } else {
     auto c = ref::rmsnorm(t.at("x"), t.at("norm"), s.N, s.C);
     auto w = t.at("w"), bias = t.at("bias");
@@ -101,8 +101,8 @@ Result<T> run(Kind kind, const Tensors& t, Shape s, const Arriving& in, bool top
   Result<T> r;
   if (kind == Kind::kDecay) {
     const Buffer<float> x0 = buffer("x0");
-    const auto a = static_cast<float>(t.at("ab")[0]), b = static_cast<float>(t.at("ab")[1]);
-    Buffer<float> dab(2);
+    const auto a = static_cast<float>(t.at("a")[0]), b = static_cast<float>(t.at("b")[0]);
+    Buffer<float> da(1), db(1);
     decay_fwd<T>(
         {.a = a, .b = b, .x_NC = x.data(), .x0_NC = x0.data(), .h_NC = h.data(), .next_NC = next.data()},
         norm, N, C, ex);
@@ -115,11 +115,11 @@ Result<T> run(Kind kind, const Tensors& t, Shape s, const Arriving& in, bool top
                   .dstate_NC = dstate.data(),
                   .dx0_NC = dx0.data(),
                   .mode = mode,
-                  .da = dab.data(),
-                  .db = dab.data() + 1},
+                  .da = da.data(),
+                  .db = db.data()},
                  norm_backward, scratch.data(), N, C, ex);
-    r.gradients = {{"ab", dab.values()}, {"x0", dx0.values()}};
-    r.intact = dab.intact() && dx0.intact();
+    r.gradients = {{"a", da.values()}, {"b", db.values()}, {"x0", dx0.values()}};
+    r.intact = da.intact() && db.intact() && dx0.intact();
   } else {
     const Buffer<float> w = buffer("w"), bias = buffer("bias"), own_norm = buffer("norm");
     Buffer<float> dw(C), dbias(C), dnorm(C), gates(N);
@@ -163,6 +163,32 @@ Result<T> run(Kind kind, const Tensors& t, Shape s, const Arriving& in, bool top
 // A norm is two sums over C, a norm's gradient three; a parameter's gradient sums over tokens as well.
 Index roundings(Shape s) { return 8 * s.C + s.N + 40; }
 
+// da = sum over tokens and features of g x, one number whose terms may cancel. rounding_ratio allows each g to be off by
+// a walk of roundings times the larger of itself and the root mean square of all. So the sum may be off by that walk
+// times the sum of max(|g|, rms) |x|, whatever is left of the sum itself.
+double ratio_of_sum(const std::vector<double>& actual, const std::vector<double>& expected,
+                    const std::vector<double>& g, const std::vector<double>& x, Index roundings) {
+  double squares = 0, size = 0;
+  for (double v : g) squares += v * v;
+  const double rms = std::sqrt(squares / static_cast<double>(g.size()));
+  for (std::size_t i = 0; i < g.size(); ++i) size += std::max(std::abs(g[i]), rms) * std::abs(x[i]);
+  // The same measure of one number of that size.
+  return rounding_ratio({size + actual[0] - expected[0]}, {size}, roundings);
+}
+
+// dh is g itself.
+template <class T>
+double gradient_error(Kind kind, const Tensors& actual, Tensors expected, const Tensors& t, Index roundings) {
+  double worst = 0;
+  if (kind == Kind::kDecay)
+    for (const auto& [factor, source] : {std::pair{"a", "x"}, {"b", "x0"}}) {
+      worst = std::max(worst, ratio_of_sum(actual.at(factor), expected.at(factor), expected.at("h"),
+                                           t.at(source), roundings));
+      expected.erase(factor);
+    }
+  return std::max(worst, worst_ratio<T>(actual, expected, roundings, {"h"}));
+}
+
 template <class T>
 void check_against_the_oracle(Kind kind) {
   for (const Shape s : kShapes)
@@ -174,7 +200,8 @@ void check_against_the_oracle(Kind kind) {
       EXPECT_LT(worst_ratio<T>(r.forward, forward(kind, t, s), roundings(s), {"context"}), 1)
           << s.N << " " << s.C;
       const auto error = [&](Fault fault) {
-        return worst_ratio<T>(r.gradients, true_gradients(kind, t, s, in, top, fault), roundings(s), {"h"});
+        return gradient_error<T>(kind, r.gradients, true_gradients(kind, t, s, in, top, fault), t,
+                                 roundings(s));
       };
       EXPECT_LT(error(Fault::kNone), 1) << s.N << " " << s.C << " " << top;
       EXPECT_GT(error(Fault::kFixedNorm), 1);
@@ -186,6 +213,25 @@ void check_against_the_oracle(Kind kind) {
         EXPECT_GT(error(Fault::kFixedGate), 1);
       }
     }
+}
+
+// Each of the two sums is judged on its own: an error of a thousandth of its terms is seen in either.
+TEST(ElementwiseResidual, AnErrorInOneOfTheDecaysNumbersIsSeen) {
+  for (const Shape s : kShapes) {
+    const Tensors t = inputs<float>(Kind::kDecay, s);
+    const Arriving in(s);
+    const Tensors truth = true_gradients(Kind::kDecay, t, s, in, false, Fault::kNone);
+    const auto right = run<float>(Kind::kDecay, t, s, in, false, 1).gradients;
+    for (const auto& [factor, source] : {std::pair{"a", "x"}, {"b", "x0"}}) {
+      double terms = 0;
+      for (std::size_t i = 0; i < truth.at("h").size(); ++i)
+        terms += std::abs(truth.at("h")[i] * t.at(source)[i]);
+      Tensors wrong = right;
+      wrong[factor][0] += 1e-3 * terms;
+      EXPECT_LT(gradient_error<float>(Kind::kDecay, right, truth, t, roundings(s)), 1) << factor;
+      EXPECT_GT(gradient_error<float>(Kind::kDecay, wrong, truth, t, roundings(s)), 1) << factor;
+    }
+  }
 }
 
 TEST(ElementwiseResidual, DecayIsTheOracles) {

@@ -57,6 +57,7 @@ TEST_P(EveryRuleEngines, LearnTheSame) {
   EXPECT_NEAR(reference->loss_and_grad(batch, 0.5, Exec{}), loss, 1e-5 * loss);
   moved->loss_and_grad(batch, 0.5, Exec{});
   for (const Param& p : table) {
+    if (vanishes(native->config(), p.name)) continue;
     const auto expected = tensor(reference->gradients(), p);
     EXPECT_LT(rounding_ratio(tensor(native->gradients(), p), expected, steps),
               amplification(expected, tensor(moved->gradients(), p)))

@@ -44,7 +44,7 @@ TEST(Flops, OfProductsFollowFromTheWeights) {
 // and mixed (4 C); backward x_in again, two products, dV, dq = 14 C a source; a block's second output is added and
 // taken out.
 // Mixed streams: a read 2 D C; a write 2 (D + 1) D C; a look 2 C per stream and row, and the squares 2 D C; hc has 6
-// rows. Backward: x_in again and dX 4 D C, the read's numbers 2 D C (not of the readout), a write's dX, dmix,
+// rows, mhc 32. Backward: x_in again and dX 4 D C, the read's numbers 2 D C (not of the readout), a write's dX, dmix,
 // dh and dwrite twice forward, a look's dX and dw twice its dots and the squares' path 2 D C; the repetition D C.
 TEST(Flops, OfEveryRuleAreAsCountedByHand) {
   struct Row {
@@ -73,7 +73,8 @@ TEST(Flops, OfEveryRuleAreAsCountedByHand) {
         {"attnres", 3 * (32 + 16) + 5 * 32, 3 * 72 + 8 + 5 * 112},
         {"attnres-block", 3 * (32 + 16) + 4 * 32 + 8, 3 * 72 + 8 + 4 * 112 + 8},
         {"hc-static", 3 * (64 + 32) + 2 * 320, 32 + 3 * (128 + 72) + 2 * (64 + 640)},
-        {"hc", 3 * (64 + 32) + 2 * (320 + 384 + 64), 32 + 3 * (128 + 72) + 2 * (64 + 640 + 768 + 64)}}) {
+        {"hc", 3 * (64 + 32) + 2 * (320 + 384 + 64), 32 + 3 * (128 + 72) + 2 * (64 + 640 + 768 + 64)},
+        {"mhc", 3 * (64 + 32) + 2 * (320 + 2048 + 64), 32 + 3 * (128 + 72) + 2 * (64 + 640 + 4096 + 64)}}) {
     const ModelPlan plan = plan_model(counted(row.residual), {1, 3});
     EXPECT_EQ(plan.forward.residual, row.forward) << row.residual;
     EXPECT_EQ(plan.backward.residual, row.backward) << row.residual;

@@ -46,12 +46,17 @@ TEST(RuleOptions, EachRuleHasItsOwn) {
   }
   EXPECT_EQ(own_keys(with_rule("ddl-cc-noec")), and_also({}, mix));
   EXPECT_EQ(own_keys(with_rule("ddl-tc-noec")), and_also({"state_kernel"}));
+  EXPECT_EQ(own_keys(with_rule("ddl-ew-dv1")), rewrite);
+  EXPECT_EQ(own_keys(with_rule("ddl-ew-cc")), and_also({"embed_kernel"}, mix));
+  EXPECT_EQ(own_keys(with_rule("norm-write")), Keys{"write_init"});
+  EXPECT_EQ(own_keys(with_rule("ihc")), (Keys{"channels", "compressor", "embed_kernel"}));
   EXPECT_EQ(own_keys(with_rule("decay-x0")), Keys{});
   EXPECT_EQ(own_keys(with_rule("highway")), Keys{"gate_bias"});
   EXPECT_EQ(own_keys(with_rule("attnres")), Keys{});
   EXPECT_EQ(own_keys(with_rule("attnres-block")), Keys{"block_size"});
   EXPECT_EQ(own_keys(with_rule("hc")), Keys{"channels"});
   EXPECT_EQ(own_keys(with_rule("hc-static")), Keys{"channels"});
+  EXPECT_EQ(own_keys(with_rule("mhc")), Keys{});
 }
 
 TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {
@@ -78,6 +83,38 @@ TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {
       EXPECT_TRUE(contains(refusal(rule, std::string("model.channels=") + count), "2 to 8")) << rule << count;
     const std::string gate = refusal(rule, "model.gate=linear");
     EXPECT_TRUE(contains(gate, rule + std::string(" has model.channels"))) << gate;
+  }
+  const std::string four = refusal("mhc", "model.channels=4");
+  EXPECT_TRUE(contains(four, "mhc has no options of its own")) << four;
+}
+
+// Every rule with every option of every other.
+TEST(RuleOptions, EveryRuleRefusesWhatItHasNotWithItsOwnList) {
+  std::set<std::string> all;
+  for (const std::string& rule : rule_names()) {
+    const auto own = own_keys(with_rule(rule));
+    all.insert(own.begin(), own.end());
+  }
+  EXPECT_TRUE(all.contains("block_size") && all.contains("write_init") && all.contains("gate_bias"));
+  for (const std::string& rule : rule_names()) {
+    const auto own = own_keys(with_rule(rule));
+    for (const std::string& key : all) {
+      ModelConfig m = with_rule(rule);
+      if (own.contains(key)) continue;
+      const std::string refusal = message_of<UserError>([&] { m.set("model." + key + "=1"); });
+      EXPECT_TRUE(contains(refusal, "model." + key)) << rule << ": " << refusal;
+      EXPECT_TRUE(contains(refusal, rule + (own.empty() ? " has no options of its own" : " has model.")))
+          << refusal;
+      for (const std::string& mine : own) EXPECT_TRUE(contains(refusal, "model." + mine)) << refusal;
+    }
+    if (!own.contains("channels")) continue;
+    ModelConfig m = with_rule(rule);
+    for (const char* count : {"0", "17"}) {
+      const std::string refusal =
+          message_of<UserError>([&] { m.set(std::string("model.channels=") + count); });
+      EXPECT_TRUE(contains(refusal, "model.channels") && contains(refusal, " to "))
+          << rule << ": " << refusal;
+    }
   }
 }
 

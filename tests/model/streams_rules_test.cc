@@ -7,7 +7,7 @@
 namespace ddl {
 namespace {
 
-const char* const kStreamRules[] = {"hc", "hc-static"};
+const char* const kStreamRules[] = {"hc", "hc-static", "mhc"};
 
 // Logits after each of the tokens.
 std::vector<double> logits_of(const Weights& weights, const std::vector<std::int32_t>& x) {
@@ -69,6 +69,7 @@ TEST(HyperConnections, OutputProjectionsStartLargerByTheRootOfTheStreams) {
   for (const char* output : {"transformer.h.1.attn.c_proj.weight", "transformer.h.0.mlp.c_proj.weight"}) {
     EXPECT_FLOAT_EQ(ratio("hc", 4, output), 2);
     EXPECT_FLOAT_EQ(ratio("hc-static", 2, output), std::sqrt(2.0f));
+    EXPECT_EQ(ratio("mhc", 4, output), 1);
     EXPECT_EQ(ratio("ddl-cc", 4, output), 1);
   }
   EXPECT_EQ(ratio("hc", 4, "transformer.h.1.attn.c_q.weight"), 1);
@@ -97,6 +98,14 @@ TEST(StreamsRules, StartingValuesNameAStreamPerSublayer) {
   EXPECT_EQ(values(weights, "transformer.h.2.hc_mlp.static_mix"), Row({1, 0, 0, 0, 1, 0, 0, 0, 1}));
   EXPECT_EQ(values(weights, "transformer.h.2.hc_mlp.static_write"), Row({1, 1, 1}));
   EXPECT_EQ(values(weights, "transformer.h.2.hc_mlp.mix_scale"), Row({0.01f}));
+
+  const Weights four = started(model_config({.residual = "mhc"}));
+  EXPECT_EQ(values(four, "transformer.h.1.mhc_attn.read.bias"), Row({-1, -1, 1, -1}));
+  EXPECT_EQ(values(four, "transformer.h.1.mhc_mlp.write.bias"), Row({-1, -1, -1, 1}));
+  Row mix(24, -8);
+  mix[0] = 0;
+  EXPECT_EQ(values(four, "transformer.h.0.mhc_attn.mix.bias"), mix);
+  EXPECT_EQ(values(four, "transformer.h.0.mhc_attn.scales"), Row(3, 0.01f));
 }
 
 // Decay would pull the mix from the identity to zero.
@@ -112,6 +121,83 @@ TEST(StreamsRules, OnlyRowsOfWeightsDecay) {
     }
     EXPECT_GT(streams, 0);
   }
+}
+
+// vanishes() of oracle_model.h. Without a guard in the norms nothing is left of them in f64, and only rounding in f32,
+// beside the same tensors of the other sublayers, whose terms do not cancel.
+TEST(ManifoldConnections, GradientsThatASymmetryRemovesVanish) {
+  const BatchShape shape{2, 4};
+  const auto x = tokens(8, 1), y = tokens(8, 2);
+  ModelConfig m = model_config({.residual = "mhc"});
+  m.norm_eps = 0;
+  const auto model = trainable(m, shape);
+  scramble(*model);
+  model->loss_and_grad({x.data(), y.data()}, 1, Exec{});
+  const auto gradients = [&](const ref::Parameters<double>& parameters) {
+    return ref::loss_gradient_by_tape(oracle_shape(m), *make_oracle<ref::Var>(m), parameters, x, y, shape.B,
+                                      shape.T)
+        .gradient;
+  };
+  const auto parameters = oracle_parameters(model->weights());
+  const auto truth = gradients(parameters), moved = gradients(nudged(parameters));
+  const auto kind = [](const std::string& name) { return name.substr(name.rfind('.', name.rfind('.') - 1)); };
+  const double walk = 16 * 0x1p-24 * std::sqrt(static_cast<double>(roundings(m, shape.N())));
+  Index vanished = 0;
+  for (const Param& p : model->weights().table().list()) {
+    if (!vanishes(m, p.name)) continue;
+    ++vanished;
+    double other = 0, amplified = 1;  // of the same tensor elsewhere
+    for (const auto& [name, gradient] : truth)
+      if (name.find("mhc_") != std::string::npos && !vanishes(m, name) && kind(name) == kind(p.name)) {
+        other = std::max(other, rms(gradient));
+        amplified = std::max(amplified, amplification(gradient, moved.at(name)));
+      }
+    EXPECT_GT(other, 0) << p.name;
+    EXPECT_LT(rms(truth.at(p.name)), 1e-12 * other) << p.name;
+    EXPECT_LT(rms(tensor(model->gradients(), p)), walk * amplified * other) << p.name;
+  }
+  EXPECT_EQ(vanished, 6);
+  // The list is as short as it can be: what it leaves out does not vanish.
+  for (const auto& [name, gradient] : truth)
+    if (name.find("mhc_") != std::string::npos && !vanishes(m, name)) {
+      EXPECT_GT(rms(gradient), 1e-6) << name;
+    }
+}
+
+// How far the mixing matrices of a scrambled model are from doubly stochastic.
+double distance_from_doubly_stochastic(const char* rule) {
+  const auto model = trainable(model_config({.residual = rule, .channels = 4}), {2, 6});
+  scramble(*model);
+  const auto x = tokens(12, 1), y = tokens(12, 2);
+  model->loss_and_grad({x.data(), y.data()}, 1, Exec{});
+  double worst = 0, moved = 0;
+  for (Index s = 0; s < model->config().sublayers(); ++s)
+    for (const TokenSeries& series : model->series(s)) {
+      if (series.name != "mixing") continue;
+      EXPECT_EQ(series.per_token, 16);
+      for (Index n = 0; n < 12; ++n) {
+        const float* mix = series.values + n * series.stride;
+        for (Index i = 0; i < 4; ++i) {
+          double row = 0, column = 0;
+          for (Index j = 0; j < 4; ++j) {
+            row += double{mix[i * 4 + j]}, column += double{mix[j * 4 + i]};
+            worst = std::max(worst, -double{mix[i * 4 + j]});
+            moved = std::max(moved, std::abs(double{mix[i * 4 + j]} - double{series.values[i * 4 + j]}));
+          }
+          worst = std::max({worst, std::abs(row - 1), std::abs(column - 1)});
+        }
+      }
+    }
+  EXPECT_EQ(moved > 1e-3, rule != std::string("hc-static"))
+      << "whether the mix depends on the token: " << rule;
+  return worst;
+}
+
+TEST(ManifoldConnections, MixingIsDoublyStochastic) {
+  // Of 24 weights, each to half an epsilon, and their sums.
+  EXPECT_LT(distance_from_doubly_stochastic("mhc"), 48 * 0x1p-24);
+  EXPECT_GT(distance_from_doubly_stochastic("hc"), 0.1);
+  EXPECT_GT(distance_from_doubly_stochastic("hc-static"), 0.1);
 }
 
 TEST(StreamsRules, SeriesSayWhatTheNumbersAre) {

@@ -225,7 +225,8 @@ TEST_F(Program, AConversationOnATerminal) {
       "printf '/max 3\\nabc\\n/gates\\n/agane\\n\\n' | XDG_STATE_HOME=$PWD/state script -qec '" DDL_PROGRAM
       " generate run --tokenizer bytes' /dev/null");
   EXPECT_EQ(result.code, 0) << result.out;
-  for (const char* part : {"/help lists commands", "mean gate", "0 attention", "did you mean /again?"})
+  for (const char* part :
+       {"/help lists commands", "gate                 mean", "0 attention", "did you mean /again?"})
     EXPECT_TRUE(contains(result.out, part)) << part << "\n" << result.out;
 }
 
@@ -300,9 +301,9 @@ TEST_F(Program, ReportsRuns) {
   EXPECT_EQ(parse_json(contents_of(folder_ / "page.json"))["format"], "ddl-report");
   // A stored document makes the same page.
   run_well("ddl report page.json --out again.html");
-  EXPECT_EQ(contents_of(folder_ / "again.html"), page);
+  EXPECT_TRUE(contents_of(folder_ / "again.html") == page);
   run_well("ddl report . --out all.html");
-  EXPECT_EQ(contents_of(folder_ / "all.html"), page) << "the run below the folder";
+  EXPECT_TRUE(contents_of(folder_ / "all.html") == page) << "the run below the folder";
   // What cannot be: nothing is written, and what was there stays.
   const auto refused = [&](const std::string& command, const std::string& words) {
     const Result result = run(command);

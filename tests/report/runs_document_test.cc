@@ -42,7 +42,7 @@ class RunsDocument : public ::testing::Test {
             step, 4.0 - 0.05 * step + made.offset, 100 * step, 5000.0 * step, 0.25 * step + 0.1);
       if (step % 20 == 0)
         lines += fmt::format(
-            R"({{"v":1,"event":"gates","step":{},"sublayers":[{{"sublayer":0,"kind":"attention","mean_gate":{},"discrepancy_before":0.5,"discrepancy_after":0.25}},{{"sublayer":1,"kind":"mlp","mean_gate":1.5,"discrepancy_before":0.75,"discrepancy_after":0.1}}]}})"
+            R"({{"v":1,"event":"gates","step":{},"sublayers":[{{"sublayer":0,"kind":"attention","series":{{"gate":{{"mean":{}}}}},"discrepancy_before":0.5,"discrepancy_after":0.25}},{{"sublayer":1,"kind":"mlp","series":{{"gate":{{"mean":1.5}}}},"discrepancy_before":0.75,"discrepancy_after":0.1}}]}})"
             "\n",
             step, 0.01 * step + made.offset);
     }

@@ -1,4 +1,6 @@
 // What is made of tuning runs: the expected best of n, and the optimum of a grid of learning rates.
+#include "study/rate_optimum.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 
 #include "core/error.h"
 #include "study/best_of_n.h"
-#include "study/rate_optimum.h"
 #include "study/simulated_study.h"
 
 namespace ddl {

@@ -32,6 +32,15 @@ TEST(Records, ComeBackAsTheyWereWritten) {
   EXPECT_EQ(found->training[1].loss, std::numeric_limits<double>::infinity());
 }
 
+// The longest budget diverged after a shorter one had ended well.
+TEST(Records, ARunThatDivergedIsInfinitelyBad) {
+  const TestFolder folder;
+  TrialRecord record = example(make_study(folder, study_text()));
+  EXPECT_EQ(record.result("loss"), 3.0000000000000004);
+  record.diverged = true;
+  EXPECT_EQ(record.result("loss"), std::numeric_limits<double>::infinity());
+}
+
 TEST(Records, WhatIsDamagedOrOfAnotherStudyIsLeftOutWithAReason) {
   const TestFolder folder;
   const Study study = make_study(folder, study_text());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "core/error.h"
 #include "study_testing.h"
 
@@ -70,6 +72,15 @@ TEST(StudyFile, RefusesWhatCannotBeAnswered) {
   expect(study_text("scales = [0.5, 2]\n"), "has 1 in it");
   expect(study_text("metric = \"speed\"\n"), "wrong_answers");
   expect("title = ", "study.toml:1");
+}
+
+TEST(StudyFile, EveryStudyOfTheProjectIsValid) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(DDL_CONFIGS "/studies")) {
+    EXPECT_FALSE(read_study(entry.path().string()).questions.empty()) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 3);
 }
 
 TEST(StudyFile, AChangedFileIsAnotherStudy) {

@@ -58,7 +58,7 @@ TEST(RunConfig, TakesTheVocabularyFromTheData) {
 TEST(RunConfig, EveryConfigurationFileIsValid) {
   Index files = 0, paper = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(DDL_CONFIGS)) {
-    if (entry.path().extension() != ".toml") continue;
+    if (entry.path().extension() != ".toml" || entry.path().parent_path().filename() == "studies") continue;
     ++files;
     RunConfig c = load_run_config({"", "", entry.path().string(), {"model.vocab=50304"}});
     c.model.check();

@@ -59,11 +59,12 @@ TEST(Run, LeavesACompleteFolder) {
   ASSERT_EQ(gates.size(), 2u);
   ASSERT_EQ(gates[0]["sublayers"].size(), 4u);
   for (const Json& s : gates[0]["sublayers"]) {
-    EXPECT_GT(s["mean_gate"].get<double>(), 0);
-    EXPECT_LT(s["mean_gate"].get<double>(), 2);
+    const Json& gate = s["series"]["gate"];
+    EXPECT_GT(gate["mean"].get<double>(), 0);
+    EXPECT_LT(gate["mean"].get<double>(), 2);
     double total = 0;
-    for (const Json& share : s["histogram"]) total += share.get<double>();
-    EXPECT_EQ(s["histogram"].size(), 20u);
+    for (const Json& share : gate["histogram"]) total += share.get<double>();
+    EXPECT_EQ(gate["histogram"].size(), 20u);
     EXPECT_NEAR(total, 1, 1e-12);
     EXPECT_LT(s["discrepancy_after"].get<double>(), s["discrepancy_before"].get<double>());
   }

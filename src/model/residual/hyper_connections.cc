@@ -13,6 +13,7 @@
 #include <cmath>
 #include <utility>
 
+#include "model/residual/hyper_mixer.h"
 #include "model/residual/rules.h"
 #include "model/residual/streams_rule.h"
 
@@ -29,106 +30,6 @@ struct HyperOptions final : OptionSetOf<HyperOptions> {
 };
 
 Index streams_of(const ModelConfig& config) { return config.rule<HyperOptions>().channels; }
-
-// The mixer's parameters besides the rows, in this order: m0_D, A0_DD, b0_D, and with rows ea, eb.
-struct HyperExtra {
-  Index D;
-  Index read() const { return 0; }
-  Index mix() const { return D; }
-  Index write() const { return D + D * D; }
-  Index mix_scale() const { return 2 * D + D * D; }
-  Index write_scale() const { return mix_scale() + 1; }
-};
-
-class StaticMixer final : public StreamMixer {
- public:
-  explicit StaticMixer(Index D) : D_(D) {}
-  Index rows() const override { return 0; }
-  bool shares_rows() const override { return true; }
-  Index extra_count() const override { return HyperExtra{D_}.mix_scale(); }
-
-  void forward(const Forward& token) const override {
-    const HyperExtra at{D_};
-    for (Index i = 0; i < D_; ++i) token.read_D[i] = token.extra[at.read() + i];
-    for (Index i = 0; i < D_ * D_; ++i) token.mix_DD[i] = token.extra[at.mix() + i];
-    for (Index i = 0; i < D_; ++i) token.write_D[i] = token.extra[at.write() + i];
-  }
-  void backward(const Backward& token) const override {
-    const HyperExtra at{D_};
-    for (Index i = 0; i < D_; ++i) token.dextra[at.read() + i] += token.dread_D[i];
-    for (Index i = 0; i < D_ * D_; ++i) token.dextra[at.mix() + i] += token.dmix_DD[i];
-    for (Index i = 0; i < D_; ++i) token.dextra[at.write() + i] += token.dwrite_D[i];
-  }
-
- private:
-  const Index D_;
-};
-
-// The rows are p, q_0 .. q_{D-1}, t, and dot_ir = X_i . w_r.
-//   z_ir  = rstd_i dot_ir,  rstd_i = 1 / sqrt(square_i / C + eps)
-//   value = value0 + e tanh(z_ir)
-// and backward, with tau = tanh(z_ir) and g the gradient of the value:
-//   de += tau g        dz_ir = e (1 - tau^2) g        ddot_ir = rstd_i dz_ir
-//   dsquare_i = -rstd_i^2 / (2 C) sum_r dz_ir z_ir
-class DynamicMixer final : public StreamMixer {
- public:
-  explicit DynamicMixer(Index D) : D_(D), base_(D) {}
-  Index rows() const override { return D_ + 2; }
-  bool shares_rows() const override { return true; }
-  Index extra_count() const override { return HyperExtra{D_}.write_scale() + 1; }
-
-  void forward(const Forward& token) const override {
-    base_.forward(token);
-    for (Index i = 0; i < D_; ++i) {
-      const float rstd = rstd_of(token.square_D[i], token.C);
-      for (Index r = 0; r < rows(); ++r) {
-        const Target at = target(i, r);
-        float* value = at.kind == kRead ? token.read_D : at.kind == kMix ? token.mix_DD : token.write_D;
-        value[at.index] += token.extra[at.scale] * std::tanh(rstd * token.dots[i * rows() + r]);
-      }
-    }
-  }
-
-  void backward(const Backward& token) const override {
-    base_.backward(token);
-    for (Index i = 0; i < D_; ++i) {
-      const float rstd = rstd_of(token.square_D[i], token.C);
-      float dz_dot_z = 0;
-      for (Index r = 0; r < rows(); ++r) {
-        const Target at = target(i, r);
-        const float* dvalue = at.kind == kRead  ? token.dread_D
-                              : at.kind == kMix ? token.dmix_DD
-                                                : token.dwrite_D;
-        const float z = rstd * token.dots[i * rows() + r], tau = std::tanh(z), g = dvalue[at.index];
-        const float dz = token.extra[at.scale] * (1 - tau * tau) * g;
-        token.dextra[at.scale] += tau * g;
-        token.ddots[i * rows() + r] = rstd * dz;
-        dz_dot_z += dz * z;
-      }
-      token.dsquare_D[i] = -rstd * rstd / (2 * static_cast<float>(token.C)) * dz_dot_z;
-    }
-  }
-
- private:
-  // What the dot of stream i with row r moves, and which of those parameters scales it.
-  enum Kind { kRead, kMix, kWrite };
-  struct Target {
-    Kind kind;
-    Index index, scale;
-  };
-  Target target(Index i, Index r) const {
-    const HyperExtra at{D_};
-    if (r == 0) return {kRead, i, at.mix_scale()};
-    if (r == D_ + 1) return {kWrite, i, at.write_scale()};
-    return {kMix, i * D_ + r - 1, at.mix_scale()};
-  }
-  static float rstd_of(float square, Index C) {
-    return 1 / std::sqrt(square / static_cast<float>(C) + 1e-5f);
-  }
-
-  const Index D_;
-  const StaticMixer base_;
-};
 
 MixerParams add_hyper_params(ParamTable& table, const std::string& prefix, Index s, Index D, Index C,
                              bool dynamic) {
@@ -151,9 +52,9 @@ StreamsSpec hyper_spec(const ModelConfig& config, bool dynamic) {
   const Index D = streams_of(config), C = config.width;
   StreamsSpec spec{.streams = D, .prefix = "hc"};
   if (dynamic)
-    spec.mixer = std::make_shared<DynamicMixer>(D);
+    spec.mixer = std::make_shared<HyperMixer>(D);
   else
-    spec.mixer = std::make_shared<StaticMixer>(D);
+    spec.mixer = std::make_shared<StaticHyperMixer>(D);
   spec.add_params = [D, C, dynamic](ParamTable& table, const std::string& prefix, Index s) {
     return add_hyper_params(table, prefix, s, D, C, dynamic);
   };

@@ -14,7 +14,7 @@ namespace {
 std::vector<RuleEntry> built_in() {
   std::vector<RuleEntry> all;
   for (auto make : {delta_rules, erase_write_rules, norm_write_rules, additive_expanded_rules, decay_rules,
-                    highway_rules, hyper_connection_rules, depth_attention_rules})
+                    highway_rules, hyper_connection_rules, manifold_connection_rules, depth_attention_rules})
     for (RuleEntry& entry : make()) all.push_back(std::move(entry));
   return all;
 }

@@ -56,13 +56,14 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
 void describe_expanded_state(Options& options, Index& channels, std::string& compressor);
 void describe_embedding_convolution(Options& options, Index& taps);
 
-std::vector<RuleEntry> delta_rules();              // baseline, ddl-*, wo-*
-std::vector<RuleEntry> erase_write_rules();        // ddl-ew-*
-std::vector<RuleEntry> norm_write_rules();         // norm-write
-std::vector<RuleEntry> additive_expanded_rules();  // ihc
-std::vector<RuleEntry> decay_rules();              // decay-x0
-std::vector<RuleEntry> highway_rules();            // highway
-std::vector<RuleEntry> depth_attention_rules();    // attnres, attnres-block
-std::vector<RuleEntry> hyper_connection_rules();   // hc, hc-static
+std::vector<RuleEntry> delta_rules();                // baseline, ddl-*, wo-*
+std::vector<RuleEntry> erase_write_rules();          // ddl-ew-*
+std::vector<RuleEntry> norm_write_rules();           // norm-write
+std::vector<RuleEntry> additive_expanded_rules();    // ihc
+std::vector<RuleEntry> decay_rules();                // decay-x0
+std::vector<RuleEntry> highway_rules();              // highway
+std::vector<RuleEntry> depth_attention_rules();      // attnres, attnres-block
+std::vector<RuleEntry> hyper_connection_rules();     // hc, hc-static
+std::vector<RuleEntry> manifold_connection_rules();  // mhc
 
 }  // namespace ddl
