@@ -103,6 +103,21 @@ double TrialRecord::result(const std::string& metric) const {
   return diverged || endpoints.empty() ? kInfinity : endpoints.back().metric(metric);
 }
 
+TrialRecord Records::read_one(const std::string& path, const Study& study) {
+  const Json json = parse_json(read_file(path));
+  if (!json.is_object()) throw UserError("{}: no JSON object", path);
+  TrialRecord record = TrialRecord::parse(json, path);
+  if (record.study_hash != study.hash)
+    throw UserError("{}: a record of another study (hash {})", path, record.study_hash.substr(0, 12));
+  if (std::filesystem::path(path).stem() != record.trial.name())
+    throw UserError("{}: the record of another trial, {}", path, record.trial.name());
+  return record;
+}
+
+std::string Records::path(const std::string& folder, const Trial& trial) {
+  return fmt::format("{}/{}.json", folder, trial.name());
+}
+
 Records Records::read(const std::string& folder, const Study& study, std::vector<std::string>* problems) {
   namespace fs = std::filesystem;
   Records records;
@@ -114,12 +129,7 @@ Records Records::read(const std::string& folder, const Study& study, std::vector
     if (entry.path().extension() != ".json") continue;
     const std::string path = entry.path().string();
     try {
-      const Json json = parse_json(read_file(path));
-      if (!json.is_object()) throw UserError("{}: no JSON object", path);
-      TrialRecord record = TrialRecord::parse(json, path);
-      if (record.study_hash != study.hash)
-        throw UserError("{}: a record of another study (hash {})", path, record.study_hash.substr(0, 12));
-      records.add(std::move(record));
+      records.add(read_one(path, study));
     } catch (const UserError& problem) {
       left_out(problem.what());
     }
@@ -129,7 +139,7 @@ Records Records::read(const std::string& folder, const Study& study, std::vector
 
 void Records::write(const std::string& folder, const TrialRecord& record) {
   make_folders(folder);
-  write_file_atomic(fmt::format("{}/{}.json", folder, record.trial.name()), to_line(record.json()) + "\n");
+  write_file_atomic(path(folder, record.trial), to_line(record.json()) + "\n");
 }
 
 const TrialRecord* Records::find(const Trial& trial) const {

@@ -51,6 +51,9 @@ class Records {
   // A folder that does not exist has none. A file that is no record of this study is left out, and `problems` says why.
   static Records read(const std::string& folder, const Study& study,
                       std::vector<std::string>* problems = nullptr);
+  // One file. Throws UserError where it is no record of this study.
+  static TrialRecord read_one(const std::string& path, const Study& study);
+  static std::string path(const std::string& folder, const Trial& trial);
   static void write(const std::string& folder, const TrialRecord& record);
 
   void add(TrialRecord record) { records_.insert_or_assign(record.trial.name(), std::move(record)); }

@@ -42,12 +42,27 @@ void note_problem(const StudyFolder& folder, const std::string& text) {
   ::close(file);
 }
 
-// Takes the first trial that nobody works on and that was not finished meanwhile.
-std::unique_ptr<Claim> take_trial(const std::vector<Trial>& trials, const StudyFolder& folder, Trial& taken) {
+// Whether a trial was finished by somebody else since the agenda was made. A record that cannot be read is set aside.
+bool is_finished(const Study& study, const StudyFolder& folder, const Trial& trial) {
+  const std::string path = Records::path(folder.records(), trial);
+  if (!fs::exists(path)) return false;
+  try {
+    Records::read_one(path, study);
+    return true;
+  } catch (const UserError& error) {
+    const std::string aside = path + ".damaged";
+    rename_path(path, aside);
+    note_problem(folder, fmt::format("set aside as {}, and repeated: {}", aside, error.what()));
+    return false;
+  }
+}
+
+// Takes the first trial that nobody works on.
+std::unique_ptr<Claim> take_trial(const Study& study, const StudyFolder& folder,
+                                  const std::vector<Trial>& trials, Trial& taken) {
   for (const Trial& trial : trials) {
     std::unique_ptr<Claim> claim = Claim::take(folder.claims(), trial.name());
-    if (!claim) continue;
-    if (fs::exists(fmt::format("{}/{}.json", folder.records(), trial.name()))) continue;  // finished just now
+    if (!claim || is_finished(study, folder, trial)) continue;
     taken = trial;
     return claim;
   }
@@ -84,7 +99,7 @@ int work_on_study(const Study& study, const StudyFolder& folder, const std::stri
       return 0;
     }
     Trial trial;
-    const std::unique_ptr<Claim> claim = take_trial(agenda.trials, folder, trial);
+    const std::unique_ptr<Claim> claim = take_trial(study, folder, agenda.trials, trial);
     if (!claim) {  // others are at all of them; what they find may call for more
       std::this_thread::sleep_for(kPoll);
       continue;

@@ -35,7 +35,7 @@ class Attack {
     eval_seconds_ = well(eval("whole.jsonl"));
     result_ = last_result();
     write(folder_ / "study.toml", kStudy);
-    study_seconds_ = well(study("whole-study"));
+    study_seconds_ = well(study_command("whole-study"));
   }
 
   int run() {
@@ -51,7 +51,8 @@ class Attack {
           evaluated, eval_seconds_, [&](bool) { return eval("samples.jsonl"); },
           [&] { return check_eval(); });
       round(
-          studied, study_seconds_, [&](bool) { return study("study"); }, [&] { return check_study(); });
+          studied, study_seconds_, [&](bool) { return study_command("study"); },
+          [&] { return check_study(); });
     }
     const auto show = [](const char* name, const Count& c) {
       std::printf("%s: killed %d times in %d rounds, %d with a loss\n", name, c.kills, c.rounds, c.lost);
@@ -89,8 +90,6 @@ class Attack {
     return {"eval",      "whole", "--tasks", "piqa",           "--data", "tasks",
             "--samples", samples, "--json",  "--batch-tokens", "256"};
   }
-
-  static Command study(const std::string& out) { return {"study", "study.toml", "--out", out, "--worker"}; }
 
   // Starts the command again after every kill; at last lets it end.
   template <class Make, class Check>
@@ -198,25 +197,6 @@ class Attack {
       if (entry.path().extension() == ".claim") return entry.path().string() + " was left behind";
     return "";
   }
-
-  static constexpr const char* kStudy = R"(title = "small"
-data = "set"
-settings = ["model.layers=1", "model.width=16", "model.heads=1", "model.context=48", "train.batch=2",
-            "train.warmup=1", "train.schedule=cooldown", "eval.windows=4", "model.precision=f32"]
-rates = [0.004, 0.016, 0.064]
-tuning_seeds = [1]
-[[look]]
-pairs = 2
-p = 0.01
-[[size]]
-name = "XS"
-tokens = [480, 960]
-arms = ["ddl-cc", "baseline"]
-[[question]]
-ask = "Is it better?"
-arm = "ddl-cc"
-against = "baseline"
-)";
 
   Folder folder_;
   Program program_;

@@ -204,7 +204,7 @@ class Attack {
       if (ending.how == Ending::How::kCode) ++exits[ending.number];
       if (ending.how != Ending::How::kCode || (ending.number != 0 && ending.number != 2)) {
         const std::string kept = "sabotage-" + std::to_string(++broken);
-        write(kept, text);
+        write(fs::absolute(kept).string(), text);
         std::printf("%s, damaged (kept as %s): %s: %s\n%s\n", target.file.c_str(), kept.c_str(),
                     as_line(command).c_str(), ending.text().c_str(),
                     contents_of(folder_ / "printed").c_str());
@@ -250,6 +250,13 @@ class Attack {
     const Command eval = {"eval", "model", "--data", "tasks", "--task-file", "task.toml"};
     well({"eval", "model", "--tasks", "piqa", "--data", "tasks", "--samples", "samples.jsonl"});
 
+    write(folder_ / "study.toml", kStudy);
+    well(study_command("study"));
+    fs::copy(folder_ / "study.toml", folder_ / "study/study.toml");
+    const std::string record = "study/records/XS.baseline.tune.rate-0.004.scale-1.seed-1.json";
+    well({"report", "run", "--out", "page.html", "--json", "page.json"});
+    const Command report_study = {"report", "study", "--out", "page.html"};
+
     const Command resume = {"train", "--out", "run", "--resume", "--set", "train.steps=3"};
     const Command train = train_command("set", "out", {"train.steps=1"});
     const Command generate = {"generate", "model", "--prompt", "a=", "--max-new-tokens", "2"};
@@ -275,7 +282,8 @@ class Attack {
         {step + "average.safetensors", {resume, {"generate", "run", "--prompt", "a"}}},
         {"run/config.toml", {resume, {"info", "run"}}},
         {"run/run.json", {resume, {"info", "run"}}},
-        {"run/metrics.jsonl", {resume, {"info", "run"}, {"info", "run", "--json"}}},
+        {"run/metrics.jsonl",
+         {resume, {"info", "run"}, {"info", "run", "--json"}, {"report", "run", "--out", "page.html"}}},
         {"model/config.json", {generate, {"info", "model"}, {"eval", "model", "--text", "in.txt"}}},
         {"model/model.safetensors", {generate, {"info", "model"}, {"export", "model", "--out", "out"}}},
         {"model/tokenizer.json", {generate, {"info", "model"}, {"eval", "model", "--text", "in.txt"}}},
@@ -305,6 +313,9 @@ class Attack {
          {{"data", "prepare", "in.jsonl", "--tokenizer", "bytes", "--out", "out", "--skip-bad", "3"},
           {"tokenizer", "train", "in.jsonl", "--vocab", "270", "--out", "out"},
           {"eval", "model", "--text", "in.jsonl"}}},
+        {"study/study.toml", {report_study}},
+        {record, {report_study, study_command("study")}},
+        {"page.json", {{"report", "page.json", "--out", "page.html"}}},
         {"in.txt",
          {{"data", "prepare", "in.txt", "--tokenizer", "tokens", "--out", "out"},
           {"eval", "model", "--text", "in.txt"}}},

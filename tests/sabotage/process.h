@@ -147,6 +147,29 @@ inline Command train_command(const std::string& data, const std::string& out,
   return command;
 }
 
+// A study of a dozen such models, on the dataset "set".
+inline constexpr const char* kStudy = R"(title = "small"
+data = "set"
+settings = ["model.layers=1", "model.width=16", "model.heads=1", "model.context=48", "train.batch=2",
+            "train.warmup=1", "train.schedule=cooldown", "eval.windows=4", "model.precision=f32"]
+rates = [0.004, 0.016, 0.064]
+tuning_seeds = [1]
+[[look]]
+pairs = 2
+p = 0.01
+[[size]]
+name = "XS"
+tokens = [480, 960]
+arms = ["ddl-cc", "baseline"]
+[[question]]
+ask = "Is it better?"
+arm = "ddl-cc"
+against = "baseline"
+)";
+inline Command study_command(const std::string& out) {
+  return {"study", "study.toml", "--out", out, "--worker"};
+}
+
 struct Arguments {
   std::string program;
   double seconds = 20;

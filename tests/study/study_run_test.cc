@@ -104,6 +104,21 @@ TEST(StudyRun, ADamagedRunIsSetAsideAndRepeated) {
   EXPECT_TRUE(std::filesystem::exists(folder + ".damaged-1"));
 }
 
+// A record that cannot be read must neither count nor keep its trial from being repeated.
+TEST(StudyRun, ADamagedRecordIsSetAsideAndRepeated) {
+  SmallStudy s;
+  open_study_folder(s.out, s.study);
+  s.work();
+  const std::string path = Records::path(s.out.records(), {"XS", "baseline", Stage::kTune, 0.016, 1, 1});
+  const auto losses = [&] { return parse_json(contents_of(path))["training"]; };
+  const Json before = losses();
+  write_file_atomic(path, "{\"format\": \"ddl-tr");
+  EXPECT_EQ(s.work(), 0);
+  EXPECT_EQ(losses(), before);
+  EXPECT_TRUE(std::filesystem::exists(path + ".damaged"));
+  EXPECT_NE(contents_of(s.out.problems()).find("no JSON object"), std::string::npos);
+}
+
 TEST(StudyRun, RefusesBeforeTheFirstRun) {
   SmallStudy s;
   const Dataset data = Dataset::open(s.study.data, kOneThread);
