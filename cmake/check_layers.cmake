@@ -1,6 +1,6 @@
 # cmake -DSRC=<src folder> -P check_layers.cmake     (see layers.cmake and docs/tour.md)
 cmake_minimum_required(VERSION 3.25)
-set(LAYERS core=0 io=1 ref=1 data=2 kernels=2 model=3 train=4 infer=4 eval=5 bench=6 api=6 cli=7)
+set(LAYERS core=0 io=1 ref=1 data=2 kernels=2 model=3 train=4 infer=4 eval=5 bench=6 api=6 audit=6 cli=7)
 
 foreach(entry IN LISTS LAYERS)
   string(REPLACE "=" ";" pair ${entry})
