@@ -91,8 +91,9 @@ TEST_P(EveryRuleProbed, ShowsWhatTheOracleDoes) {
                     1)
               << s;
           // The test can fail: the state of the depth before is not this one.
-          if (s > 0)
+          if (s > 0) {
             EXPECT_GT(error(part(truth.state(s - 1)), part(truth.state(s)), part(moved.state(s)), config), 1);
+          }
         }
         std::vector<double> norms;
         for (Index n = 0; n < kN; ++n) {
@@ -101,17 +102,20 @@ TEST_P(EveryRuleProbed, ShowsWhatTheOracleDoes) {
         }
         EXPECT_LT(error(norms, truth.input_norms(s), moved.input_norms(s), config), 1) << s;
         ASSERT_EQ(depth.h_NC == nullptr, s == S);
-        if (s < S)
+        if (s < S) {
           EXPECT_LT(error({depth.h_NC, depth.h_NC + kN * C}, truth.trace.sublayers[s].h_NC,
                           moved.trace.sublayers[s].h_NC, config),
                     1)
               << s;
+        }
         std::vector<float> loss_N(kN), own_N(kN);
         ASSERT_TRUE(probe->lens(batch, {.loss_N = loss_N.data(), .own_N = own_N.data()}, Exec{}));
         std::vector<double> lens(loss_N.begin(), loss_N.end());
         lens.insert(lens.end(), own_N.begin(), own_N.end());
         EXPECT_LT(error(lens, truth.lens(s), moved.lens(s), config), 1) << s;
-        if (s < S) EXPECT_GT(error(lens, truth.lens(s + 1), moved.lens(s + 1), config), 1) << s;
+        if (s < S) {
+          EXPECT_GT(error(lens, truth.lens(s + 1), moved.lens(s + 1), config), 1) << s;
+        }
       },
       Exec{});
   EXPECT_EQ(visits, S + 1);
