@@ -6,6 +6,7 @@
 #include "audit/audit_testing.h"
 #include "audit/token_classes.h"
 #include "audit/vectors.h"
+#include "model/probe.h"
 
 namespace ddl {
 namespace {
@@ -221,11 +222,12 @@ TEST(Audit, SaysTheSameForAnyBatchAndThreads) {
   EXPECT_NEAR(one["loss"].get<double>(), small["loss"].get<double>(), 1e-6);
   for (const char* part : {"norms", "readouts", "alignment", "lens"})
     for (const auto& [key, values] : one[part].items())
-      if (values.is_array() && values[0].is_number())
+      if (values.is_array() && values[0].is_number()) {
         for (std::size_t i = 0; i < values.size(); ++i)
           EXPECT_NEAR(values[i].get<double>(), small[part][key][i].get<double>(),
                       2e-5 * std::abs(values[i].get<double>()) + 1e-9)
               << part << " " << key << " " << i;
+      }
 }
 
 class AuditOf : public testing::TestWithParam<std::string> {};
