@@ -57,10 +57,10 @@ Json matrix(const Names& rows, const Names& columns, const Cell& cell) {
   return {{"rows", rows}, {"columns", columns}, {"values", std::move(values)}};
 }
 
-// Of `wanted` batches spread over `batches`: is this one of them?
+// Of `wanted` batches spread over `batches`, the first among them: is this one?
 bool is_sampled(Index batch, Index batches, Index wanted) {
   wanted = std::clamp<Index>(wanted, 1, batches);
-  return (batch + 1) * wanted / batches != batch * wanted / batches;
+  return batch == 0 || batch * wanted / batches != (batch - 1) * wanted / batches;
 }
 
 class Audit {

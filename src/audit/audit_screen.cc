@@ -16,11 +16,11 @@ struct Column {
   std::vector<std::string> cells;
 };
 
-std::string number(const Json& value, const char* form = "{:.3g}") {
+std::string number(const Json& value, const char* form = "{:.2f}") {
   return value.is_number() ? fmt::format(fmt::runtime(form), value.get<double>()) : "-";
 }
 
-Column column(std::string above, std::string below, const Json& values, const char* form = "{:.3g}") {
+Column column(std::string above, std::string below, const Json& values, const char* form = "{:.2f}") {
   Column c{std::move(above), std::move(below), {}};
   for (const Json& value : values) c.cells.push_back(number(value, form));
   return c;
@@ -41,10 +41,10 @@ std::vector<Column> columns(const Json& audit) {
   all.push_back(column("", "|x_in|", audit["norms"]["input"]));
   if (audit["lens"].is_object()) {
     all.push_back(column("lens", "loss", audit["lens"]["loss"], "{:.3f}"));
-    all.push_back(column("lens", "own", audit["lens"]["own_log_probability"], "{:.2f}"));
+    all.push_back(column("lens", "own", audit["lens"]["own_log_probability"]));
   }
   const Json& rank = audit["rank"];
-  all.push_back(column("", "rank", rank.contains("state") ? rank["state"] : rank["input"]));
+  all.push_back(column("", "rank", rank.contains("state") ? rank["state"] : rank["input"], "{:.1f}"));
   for (const auto& [name, gate] : audit["gates"].items()) {
     const std::size_t space = name.find(' ');
     all.push_back(space < 7
@@ -153,13 +153,15 @@ std::string audit_screen(const Json& audit) {
                   audit["tokens"].get<Index>(), audit["text"]["source"].get<std::string>(),
                   audit["text"]["kind"].get<std::string>(), audit["loss"].get<double>());
   text += table(audit) + "\n";
-  double error = 0;
+  std::vector<double> errors;
   for (const Json& row : changes["se"])
-    for (const Json& se : row) error = std::max(error, se.is_number() ? se.get<double>() : 0);
+    for (const Json& se : row) errors.push_back(se.get<double>());
+  std::sort(errors.begin(), errors.end());
   text += fmt::format(
-      "Last {} columns: change of the loss by the change named, on {} tokens; standard errors up to "
-      "{:.2g}.\n",
-      changes["columns"].size(), audit["intervention_tokens"].get<Index>(), error);
+      "Last {} columns: change of the loss by the change named, on {} tokens; standard errors {:.2g} "
+      "(median) to {:.2g}.\n",
+      changes["columns"].size(), audit["intervention_tokens"].get<Index>(), errors[errors.size() / 2],
+      errors.back());
   text += directions(audit["alignment"]);
   for (const auto& [name, gate] : audit["gates"].items()) text += gates_by_class(name, gate);
   if (audit["survival"].is_object()) text += survivors(audit["survival"]);

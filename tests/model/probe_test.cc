@@ -58,8 +58,8 @@ struct OracleDepths {
 };
 
 // 1 is what rounding explains.
-double error(const std::vector<double>& actual, const std::vector<double>& expected,
-             const std::vector<double>& moved, const ModelConfig& config) {
+double rounding_error(const std::vector<double>& actual, const std::vector<double>& expected,
+                      const std::vector<double>& moved, const ModelConfig& config) {
   return rounding_ratio(actual, expected, roundings(config, kN)) / amplification(expected, moved);
 }
 
@@ -86,13 +86,15 @@ TEST_P(EveryRuleProbed, ShowsWhatTheOracleDoes) {
           const auto part = [&](const ref::Vec<double>& state) {
             return std::vector<double>(state.begin(), state.begin() + numbers);
           };
-          EXPECT_LT(error({depth.state.state_NDC, depth.state.state_NDC + numbers}, part(truth.state(s)),
-                          part(moved.state(s)), config),
+          EXPECT_LT(rounding_error({depth.state.state_NDC, depth.state.state_NDC + numbers},
+                                   part(truth.state(s)), part(moved.state(s)), config),
                     1)
               << s;
           // The test can fail: the state of the depth before is not this one.
           if (s > 0) {
-            EXPECT_GT(error(part(truth.state(s - 1)), part(truth.state(s)), part(moved.state(s)), config), 1);
+            EXPECT_GT(
+                rounding_error(part(truth.state(s - 1)), part(truth.state(s)), part(moved.state(s)), config),
+                1);
           }
         }
         std::vector<double> norms;
@@ -100,11 +102,11 @@ TEST_P(EveryRuleProbed, ShowsWhatTheOracleDoes) {
           const double rstd = static_cast<double>(depth.state.rstd_N[n]);
           norms.push_back(std::sqrt(static_cast<double>(C) * (1 / (rstd * rstd) - config.norm_eps)));
         }
-        EXPECT_LT(error(norms, truth.input_norms(s), moved.input_norms(s), config), 1) << s;
+        EXPECT_LT(rounding_error(norms, truth.input_norms(s), moved.input_norms(s), config), 1) << s;
         ASSERT_EQ(depth.h_NC == nullptr, s == S);
         if (s < S) {
-          EXPECT_LT(error({depth.h_NC, depth.h_NC + kN * C}, truth.trace.sublayers[s].h_NC,
-                          moved.trace.sublayers[s].h_NC, config),
+          EXPECT_LT(rounding_error({depth.h_NC, depth.h_NC + kN * C}, truth.trace.sublayers[s].h_NC,
+                                   moved.trace.sublayers[s].h_NC, config),
                     1)
               << s;
         }
@@ -112,9 +114,9 @@ TEST_P(EveryRuleProbed, ShowsWhatTheOracleDoes) {
         ASSERT_TRUE(probe->lens(batch, {.loss_N = loss_N.data(), .own_N = own_N.data()}, Exec{}));
         std::vector<double> lens(loss_N.begin(), loss_N.end());
         lens.insert(lens.end(), own_N.begin(), own_N.end());
-        EXPECT_LT(error(lens, truth.lens(s), moved.lens(s), config), 1) << s;
+        EXPECT_LT(rounding_error(lens, truth.lens(s), moved.lens(s), config), 1) << s;
         if (s < S) {
-          EXPECT_GT(error(lens, truth.lens(s + 1), moved.lens(s + 1), config), 1) << s;
+          EXPECT_GT(rounding_error(lens, truth.lens(s + 1), moved.lens(s + 1), config), 1) << s;
         }
       },
       Exec{});
@@ -221,8 +223,8 @@ void check_intervention(const std::string& residual, const std::string& series,
     const double loss = probe->loss(batch, {}, Exec{});
     const auto distance = [&](Index sublayer) {
       const Replacement there{sublayer, series, values};
-      return error({loss}, {changed_truth(config, parameters, there)}, {changed_truth(config, moved, there)},
-                   config);
+      return rounding_error({loss}, {changed_truth(config, parameters, there)},
+                            {changed_truth(config, moved, there)}, config);
     };
     EXPECT_LT(distance(s), 1) << residual << " " << series << " at " << s;
     EXPECT_GT(distance((s + 1) % S), 1) << residual << " " << series << " at " << s;
