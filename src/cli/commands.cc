@@ -10,6 +10,7 @@ void add_all_commands(Command app) {
   add_train_command(app);
   add_generate_command(app);
   add_eval_command(app);
+  add_audit_command(app);
   add_export_command(app);
   add_import_command(app);
   add_study_command(app);

@@ -11,6 +11,7 @@ void add_data_command(Command app);
 void add_train_command(Command app);
 void add_generate_command(Command app);
 void add_eval_command(Command app);
+void add_audit_command(Command app);
 void add_export_command(Command app);
 void add_import_command(Command app);
 void add_study_command(Command app);

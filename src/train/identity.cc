@@ -1,8 +1,10 @@
 #include "train/identity.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/error.h"
+#include "data/tokenizer.h"
 #include "io/sha256.h"
 
 namespace ddl {
@@ -69,6 +71,27 @@ std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConf
         "Leave these as they were, or use another --out for a new run.",
         refused);
   return changes;
+}
+
+void check_same_tokens(const StoredModel& model, const Dataset& data) {
+  const std::string& model_folder = model.folder();
+  if (data.tokenizer_path().empty() || !std::filesystem::exists(model_folder + "/tokenizer.json")) {
+    if (data.vocab_size() > model.config().vocab)
+      throw UserError(
+          "{}: a model of {} tokens, but {} has a vocabulary of {}; prepare the data with the model's "
+          "tokenizer",
+          model_folder, model.config().vocab, data.folder(), data.vocab_size());
+    return;
+  }
+  const auto own = load_tokenizer(model_folder), dataset = load_tokenizer(data.tokenizer_path());
+  const auto text_of = [](const Tokenizer& t, Index id) { return t.decode({{static_cast<TokenId>(id)}}); };
+  bool same = own->vocab_size() == dataset->vocab_size() && own->end_of_text() == dataset->end_of_text();
+  for (Index id = 0; same && id < own->vocab_size(); ++id) same = text_of(*own, id) == text_of(*dataset, id);
+  if (!same)
+    throw UserError(
+        "{}: its tokenizer ({}) is not the data's ({}, {}); prepare the data with it: ddl data prepare "
+        "--tokenizer {}",
+        model_folder, own->name(), data.folder(), dataset->name(), model_folder);
 }
 
 }  // namespace ddl

@@ -6,6 +6,7 @@
 
 #include "core/record.h"
 #include "data/dataset.h"
+#include "model/stored_model.h"
 #include "train/run_config.h"
 
 namespace ddl {
@@ -15,6 +16,9 @@ Json run_identity(const Dataset& data);
 
 // Throws UserError showing the difference where data or tokenizer are not those the run began with.
 void check_identity(const Json& began_with, const Json& now, const std::string& run);
+
+// A model's weights mean something only with the tokens it was trained on. Throws UserError where the data has others.
+void check_same_tokens(const StoredModel& model, const Dataset& data);
 
 // Options that differ. Throws UserError listing those among them that fix the model, the
 // optimizer or the order of the data.

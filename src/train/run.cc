@@ -45,29 +45,6 @@ std::string model_toml(ModelConfig config) {
   return options.to_toml();
 }
 
-// A model's weights mean something only with the tokens it was trained on.
-void check_same_tokens(const StoredModel& start, const Dataset& data) {
-  const std::string& model_folder = start.folder();
-  if (data.tokenizer_path().empty() || !fs::exists(model_folder + "/tokenizer.json")) {
-    if (data.vocab_size() > start.config().vocab)
-      throw UserError(
-          "{}: a model of {} tokens, but {} has a vocabulary of {}; prepare the data with the model's "
-          "tokenizer",
-          model_folder, start.config().vocab, data.folder(), data.vocab_size());
-    return;
-  }
-  const auto model = load_tokenizer(model_folder), dataset = load_tokenizer(data.tokenizer_path());
-  const auto text_of = [](const Tokenizer& t, Index id) { return t.decode({{static_cast<TokenId>(id)}}); };
-  bool same = model->vocab_size() == dataset->vocab_size() && model->end_of_text() == dataset->end_of_text();
-  for (Index id = 0; same && id < model->vocab_size(); ++id)
-    same = text_of(*model, id) == text_of(*dataset, id);
-  if (!same)
-    throw UserError(
-        "{}: its tokenizer ({}) is not the data's ({}, {}); prepare the data with it: ddl data prepare "
-        "--tokenizer {}",
-        model_folder, model->name(), data.folder(), dataset->name(), model_folder);
-}
-
 // The weights fit one architecture. Free is what says how far to look, how to compute, or where weights
 // start.
 void check_same_model(const StoredModel& start, ModelConfig asked) {

@@ -361,6 +361,45 @@ TEST_F(Program, EvaluatesAModelOfBareShards) {
   EXPECT_EQ(contents_of(folder_ / "s.jsonl"), "");
 }
 
+TEST_F(Program, AuditsARunACheckpointAndText) {
+  run_well("ddl data generate overwrite --docs 60 --out text.jsonl");
+  run_well("ddl data prepare text.jsonl --tokenizer bytes --out set");
+  train("set");
+  const auto all = records("ddl audit run --tokens 96 --json --out audits");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0]["format"], "ddl-audit");
+  EXPECT_EQ(all[0]["tokens"], 96);
+  EXPECT_EQ(all[0]["gates"]["gate"]["classes"].size(), 5u) << "words, too: the model has a tokenizer";
+  EXPECT_EQ(parse_json(contents_of(folder_ / "audits/audit.json")), all[0]);
+  const auto of_checkpoint = records("ddl audit run/checkpoints/step-00000001 --tokens 96 --json");
+  ASSERT_EQ(of_checkpoint.size(), 1u);
+  EXPECT_EQ(of_checkpoint[0]["loss"], all[0]["loss"]);
+  folder_.write("some.txt", std::string(200, 'a'));
+  const Result screen = run("ddl audit run --text some.txt");
+  EXPECT_EQ(screen.code, 0) << screen.err;
+  EXPECT_TRUE(contains(screen.out, "192 tokens of some.txt (text)") && contains(screen.out, "0 attention"))
+      << screen.out;
+
+  const auto refused = [&](const std::string& arguments, const std::string& words) {
+    const Result result = run("ddl audit " + arguments);
+    EXPECT_EQ(result.code, 2) << arguments;
+    EXPECT_TRUE(contains(result.err, words)) << arguments << "\n" << result.err;
+  };
+  refused("set", "expected a run (with checkpoints/) or a folder with config.json");
+  refused("run --tokens 47", "expected 48 at least, one window");
+  folder_.write("short.txt", "too short");
+  refused("run --text short.txt", "short.txt: has 10 tokens; an audit needs 49 at least");
+  folder_.write("train.txt", std::string(500, 'a'));
+  run_well("ddl tokenizer train train.txt --vocab 258 --out other");
+  run_well("ddl data prepare text.jsonl --tokenizer other --out other-set");
+  refused("run --data other-set", "is not the data's");
+  run_well("mv set elsewhere");
+  refused("run", "is not there; name what to audit it on");
+  write_bare_shards();
+  refused("run --data bare --text some.txt", "--text");
+  EXPECT_EQ(run("ddl audit run --data bare --tokens 96").code, 0);
+}
+
 TEST_F(Program, EvalReadsTheFieldAndLeavesOutTheRowsItIsTold) {
   write_bare_shards();
   train("bare");

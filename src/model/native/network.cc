@@ -71,9 +71,11 @@ const T* Network<T>::forward(const std::int32_t* token_N, const Pass<T>& pass, c
       attention_.forward(s / 2, h_[s], context_[s], pass, ex);
     else
       mlp_.forward(s / 2, h_[s], context_[s], pass, ex);
+    if (pass.observer) pass.observer->before_write(s, context_[s], h_[s]);
     const ProfileScope scope("residual forward", ex);
     residual_->write_and_read(s, context_[s + 1], h_[s], pass.tokens, ex);
   }
+  if (pass.observer) pass.observer->before_write(S_, context_[S_], nullptr);
   return context_[S_];
 }
 

@@ -21,6 +21,16 @@ class KeyValueStore {
   virtual void attend(Index layer, Attention<T>& attention, const Exec& ex) = 0;
 };
 
+// Looks at a pass while it runs, and may change a sublayer's output. For audits.
+template <class T>
+class PassObserver {
+ public:
+  virtual ~PassObserver() = default;
+  // In front of the write of sublayer s, whose input and output these are; s = S: in front of the head, and h_NC
+  // is null.
+  virtual void before_write(Index s, const T* context_NC, T* h_NC) = 0;
+};
+
 template <class T>
 struct Pass {
   // y_NO = x_NI w_OI^T. Which product is best, and which bits it promises, depends on the kind of pass.
@@ -30,6 +40,7 @@ struct Pass {
   Multiply multiply = nullptr;
   KeyValueStore<T>* past = nullptr;          // null: whole sequences, which attend to themselves
   const std::int32_t* position_N = nullptr;  // null: whole sequences
+  PassObserver<T>* observer = nullptr;
 };
 
 }  // namespace ddl

@@ -175,8 +175,9 @@ FusedSpec spec_of(const ModelConfig& config) {
       static_cast<float>(options.k_eps));
   spec.branches = {options.gate_branch("beta", config), options.value_branch(D, config)};
   spec.series = {{.name = "gate", .first = 0, .high = 2}, {.name = "target", .first = 1, .count = D}};
+  spec.series.push_back({.name = "direction scale", .source = SeriesSpec::kSaved, .first = 0});
   if (erases)
-    spec.series.push_back({.name = "readout", .source = SeriesSpec::kSaved, .first = 1, .count = D});
+    spec.series.push_back({.name = "readout", .source = SeriesSpec::kReadout, .first = 1, .count = D});
   return spec;
 }
 

@@ -183,6 +183,19 @@ class DepthAttentionRule final : public ResidualRule<T> {
              .high = 1}};
   }
 
+  StateView view(Index s) const override { return {nullptr, 0, reads_[s].rstd_N}; }
+  bool read_as_last(Index t, T* context_NC, const Tokens& tokens, const Exec& ex) override {
+    DepthSources<V> so_far = sources_of(S_);  // with the head's query
+    so_far.count = sources(t);
+    so_far.rho_N = reads_[t].source_rho.data();
+    const DepthRead<T> part{.newest_rho_N = reads_[t].rho_N,
+                            .alpha_NI = reads_[S_].alpha_NI,
+                            .context_NC = context_NC,
+                            .rstd_N = reads_[S_].rstd_N};
+    depth_attention_fwd<T, V>(part, nullptr, so_far, tokens.count, C_, ex);
+    return true;
+  }
+
  private:
   static constexpr Index kTokensPerCopy = 64;
   struct Query {

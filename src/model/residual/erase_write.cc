@@ -79,7 +79,8 @@ FusedSpec erase_write_spec(const ModelConfig& config) {
   spec.series = {{.name = "erase gate", .first = 0, .high = 2},
                  {.name = "write gate", .first = 1, .high = 2},
                  {.name = "target", .first = 2, .count = D},
-                 {.name = "readout", .source = SeriesSpec::kSaved, .first = 1, .count = D}};
+                 {.name = "direction scale", .source = SeriesSpec::kSaved, .first = 0},
+                 {.name = "readout", .source = SeriesSpec::kReadout, .first = 1, .count = D}};
   return spec;
 }
 

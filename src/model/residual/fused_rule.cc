@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "kernels/gemm.h"
@@ -25,6 +26,25 @@ void for_spans(const Tokens& tokens, const Exec& ex, const Body& body) {
   else
     for (Index i = 0; i < std::ssize(tokens.spans); ++i) body(i, ex);
 }
+
+// The same write as if the state held nothing along h. Forward only.
+class WithoutReadout final : public Coefficients {
+ public:
+  explicit WithoutReadout(const Coefficients& inner) : inner_(inner) {}
+  bool reads_state() const override { return inner_.reads_state(); }
+  bool reads_h_norm() const override { return inner_.reads_h_norm(); }
+  Index saved_per_token(Index D) const override { return inner_.saved_per_token(D); }
+  void forward(const Forward& token) const override {
+    const float nothing_D[kMaxChannels] = {};
+    Forward blind = token;
+    blind.h_dot_X_D = nothing_D;
+    inner_.forward(blind);
+  }
+  void backward(Backward&) const override { DDL_CHECK(false, "interventions have no backward pass"); }
+
+ private:
+  const Coefficients& inner_;
+};
 
 }  // namespace
 
@@ -245,11 +265,20 @@ void FusedRule<T>::write_and_read(Index s, T* next_context_NC, const T* h_NC, co
     parallel_chunks(tokens.count, 64, ex, [&](Index begin, Index end) {
       std::copy(state_NDC_ + begin * D_ * C_, state_NDC_ + end * D_ * C_, saved.state_NDC + begin * D_ * C_);
     });
-  const WriteFwd<T> write{.coefficients = spec_.write.get(),
-                          .h_NC = h_NC,
-                          .steer_NR = saved.steer_NR,
-                          .steer_stride = steering_,
-                          .saved_NQ = saved.write_NQ};
+  WriteFwd<T> write{.coefficients = spec_.write.get(),
+                    .h_NC = h_NC,
+                    .steer_NR = saved.steer_NR,
+                    .steer_stride = steering_,
+                    .saved_NQ = saved.write_NQ};
+  std::optional<WithoutReadout> without_readout;
+  if (replaced_ && replacement_->sublayer == s) {
+    if (replaced_->source == SeriesSpec::kReadout)
+      write.coefficients = &without_readout.emplace(*spec_.write);
+    else
+      for (Index n = 0; n < tokens.count; ++n)
+        std::copy(replacement_->values.begin(), replacement_->values.end(),
+                  saved.steer_NR + n * steering_ + replaced_->first);
+  }
   read(s + 1, next_context_NC, &write, tokens, ex);
 }
 
@@ -472,6 +501,34 @@ std::vector<TokenSeries> FusedRule<T>::series(Index s) const {
         {spec.name, values + spec.first, spec.count, steering ? steering_ : saved_, spec.low, spec.high});
   }
   return all;
+}
+
+// Audits.
+
+template <class T>
+StateView FusedRule<T>::view(Index s) const {
+  return {state_NDC_, D_, s < S_ ? sublayers_[s].rstd_N : rstd_last_N_};
+}
+
+template <class T>
+bool FusedRule<T>::read_as_last(Index, T* context_NC, const Tokens& tokens, const Exec& ex) {
+  read(S_, context_NC, nullptr, tokens, ex);
+  return true;
+}
+
+template <class T>
+bool FusedRule<T>::replace(const Replacement* replacement) {
+  replacement_ = replacement;
+  replaced_ = nullptr;
+  if (!replacement) return true;
+  for (const SeriesSpec& spec : spec_.series) {
+    if (spec.name != replacement->series || spec.count != std::ssize(replacement->values)) continue;
+    const bool zeros = std::all_of(replacement->values.begin(), replacement->values.end(),
+                                   [](float value) { return value == 0; });
+    if (spec.source == SeriesSpec::kSteering || (spec.source == SeriesSpec::kReadout && zeros))
+      replaced_ = &spec;
+  }
+  return replaced_ != nullptr;
 }
 
 template class FusedRule<float>;

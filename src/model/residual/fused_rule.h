@@ -35,10 +35,11 @@ struct BranchSpec {
   std::string draws_as = "";  // the branch whose random starting values it shares; "": its own
 };
 
-// A series that the rule reports: `count` of a token's steering numbers, or of what its write saved.
+// A series that the rule reports: `count` of a token's steering numbers, or of what its write saved. kReadout: of
+// what it saved, what it saw of the state (a multiple of h . X_d for each d).
 struct SeriesSpec {
   std::string name;
-  enum { kSteering, kSaved } source = kSteering;
+  enum Source { kSteering, kSaved, kReadout } source = kSteering;
   Index first = 0, count = 1;
   float low = 0, high = 0;
 };
@@ -78,6 +79,10 @@ class FusedRule final : public ResidualRule<T> {
   double flops_backward() const override;
   Index remembered_floats() const override { return embedding_ring_floats() + state_ring_floats(); }
   std::vector<TokenSeries> series(Index s) const override;
+  StateView view(Index s) const override;
+  bool read_as_last(Index s, T* context_NC, const Tokens& tokens, const Exec& ex) override;
+  // Steering numbers by anything, a readout by zeros.
+  bool replace(const Replacement* replacement) override;
 
  private:
   struct BranchParams {  // offsets; hidden: of a two-layer branch's first layer
@@ -137,6 +142,9 @@ class FusedRule final : public ResidualRule<T> {
   Index slots_ = 0;
   float* embedding_ring_ = nullptr;  // [slots][taps - 1][C]
   float* state_ring_ = nullptr;      // [slots][S + 1][taps - 1][D C]
+
+  const Replacement* replacement_ = nullptr;
+  const SeriesSpec* replaced_ = nullptr;  // the series it is about
 };
 
 extern template class FusedRule<float>;

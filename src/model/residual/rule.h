@@ -77,6 +77,20 @@ struct TokenSeries {
   float low = 0, high = 0;  // the range of the values; equal: unbounded
 };
 
+// What a rule shows of its tokens in front of sublayer s, for audits.
+struct StateView {
+  const float* state_NDC = nullptr;  // null: it has no running state
+  Index channels = 0;                // D
+  const float* rstd_N = nullptr;     // 1 / sqrt(mean(x_in^2) + eps) of what sublayer s reads
+};
+
+// An intervention, for audits: at one sublayer every token's values of a series are the same numbers.
+struct Replacement {
+  Index sublayer = 0;
+  std::string series;
+  std::vector<float> values;  // as many as the series has per token
+};
+
 template <class T>
 class ResidualRule {
  public:
@@ -107,6 +121,16 @@ class ResidualRule {
   virtual Index remembered_floats() const = 0;  // per sequence and slot
 
   virtual std::vector<TokenSeries> series(Index /*s*/) const { return {}; }
+
+  // For audits, in forward passes over whole sequences that keep what training keeps (Room::training).
+  // In front of sublayer s, S being the head; valid until its write.
+  virtual StateView view(Index /*s*/) const { return {}; }
+  // What the head would read if the network ended in front of sublayer s. False: the rule cannot say.
+  virtual bool read_as_last(Index /*s*/, T* /*context_NC*/, const Tokens& /*tokens*/, const Exec& /*ex*/) {
+    return false;
+  }
+  // From now on; null ends it. The rule refers to it. False: there is no such series, or it cannot be replaced.
+  virtual bool replace(const Replacement* /*replacement*/) { return false; }
 };
 
 }  // namespace ddl

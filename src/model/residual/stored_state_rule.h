@@ -51,6 +51,12 @@ class StoredStateRule : public ResidualRule<T> {
              tokens.count, C_, ex);
   }
 
+  StateView view(Index s) const override { return {x_NC(s), 1, rstd_[s]}; }
+  bool read_as_last(Index s, T* context_NC, const Tokens& tokens, const Exec& ex) override {
+    norm_fwd(norm_of(S_, context_NC), x_NC(s), tokens.count, C_, ex);
+    return true;
+  }
+
   // Each token concerns itself alone: there is nothing to remember of a sequence.
   void copy_slot(Index, Index) override {}
   Index remembered_floats() const override { return 0; }

@@ -197,6 +197,17 @@ std::vector<TokenSeries> StreamsRule<T>::series(Index s) const {
       {.name = "mixing diagonal", .values = numbers + at.diagonal(), .per_token = D_, .stride = at.count()}};
 }
 
+template <class T>
+bool StreamsRule<T>::read_as_last(Index s, T* context_NC, const Tokens& tokens, const Exec& ex) {
+  const StreamsReadFwd<T> part{.look = look(S_),
+                               .norm_C = p(stages_[S_].norm),
+                               .norm_eps = norm_eps_,
+                               .context_NC = context_NC,
+                               .rstd_N = saved_[S_].rstd_N};
+  streams_fwd<T>(saved_[s].state_NDC, nullptr, &part, tokens.count, D_, C_, ex);
+  return true;
+}
+
 template class StreamsRule<float>;
 template class StreamsRule<bf16>;
 

@@ -55,6 +55,8 @@ class StreamsRule final : public ResidualRule<T> {
   double flops_backward() const override;
   Index remembered_floats() const override { return 0; }
   std::vector<TokenSeries> series(Index s) const override;
+  StateView view(Index s) const override { return {saved_[s].state_NDC, D_, saved_[s].rstd_N}; }
+  bool read_as_last(Index s, T* context_NC, const Tokens& tokens, const Exec& ex) override;
 
  private:
   struct Stage {  // offsets of the parameters in front of sublayer s (s = S: the readout, which has no mixer)
