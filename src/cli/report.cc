@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,10 @@ struct ReportCommand {
       const Study study = read_study(folder.study());
       std::vector<std::string> problems;
       const Records records = Records::read(folder.records(), study, &problems);
+      if (std::filesystem::exists(folder.problems())) {
+        std::istringstream lines(read_file(folder.problems()));
+        for (std::string line; std::getline(lines, line);) problems.push_back(line);
+      }
       Json document = study_document(study, records, problems).json();
       if (!title.empty()) document["title"] = title;
       return document;

@@ -41,6 +41,7 @@ struct StudyCommand {
     }
     const Dataset data = Dataset::open(study.data, ex);
     const StudyCosts costs(study, data, ex);
+    if (workers < 0) throw UserError("--workers is {}, expected 1 or more", workers);
     const int processes = workers > 0 ? static_cast<int>(workers) : ex.threads;
     if (dry_run) {
       std::fputs(plan_screen(study, folder, costs, data, processes, ex).c_str(), stdout);

@@ -12,17 +12,24 @@
 namespace ddl {
 namespace {
 
-// The metric at a given compute, between the budgets linear in its logarithm. Endpoints ascend.
+// The metric at a given compute between the budgets: the parabola in the logarithm of the compute through the three
+// endpoints nearest to it (a line where there are two). A line alone would be too high, since losses fall ever more slowly.
 double metric_at_flops(const TrialRecord& record, double flops, const std::string& metric) {
   const std::vector<Endpoint>& ends = record.endpoints;
-  if (record.diverged || ends.empty()) return record.result(metric);
-  if (flops >= ends.back().flops) return ends.back().metric(metric);
-  for (std::size_t i = 1; i < ends.size(); ++i) {
-    if (flops > ends[i].flops || flops < ends[i - 1].flops) continue;
-    const double part = std::log(flops / ends[i - 1].flops) / std::log(ends[i].flops / ends[i - 1].flops);
-    return (1 - part) * ends[i - 1].metric(metric) + part * ends[i].metric(metric);
+  if (flops < ends.front().flops || flops > ends.back().flops)
+    return std::numeric_limits<double>::quiet_NaN();
+  const auto above =
+      std::find_if(ends.begin(), ends.end(), [&](const Endpoint& end) { return end.flops >= flops; });
+  const auto last = std::max<Index>(above - ends.begin(), std::min<Index>(2, std::ssize(ends) - 1));
+  const auto first = std::max<Index>(0, last - 2);
+  double value = 0;  // Lagrange's form
+  for (Index i = first; i <= last; ++i) {
+    double weight = 1;
+    for (Index j = first; j <= last; ++j)
+      if (j != i) weight *= std::log(flops / ends[j].flops) / std::log(ends[i].flops / ends[j].flops);
+    value += weight * ends[i].metric(metric);
   }
-  return std::numeric_limits<double>::quiet_NaN();  // below the smallest budget: nothing is known
+  return value;
 }
 
 // a minus b: at the largest budget of tokens, or at the compute that both have reached.
@@ -53,20 +60,14 @@ std::vector<double> paired_differences(const Study& study, const Records& record
 
 }  // namespace
 
-bool is_asked(const Question& question, const StudySize& size) {
-  const auto has = [&](const std::string& arm) {
-    return std::find(size.arms.begin(), size.arms.end(), arm) != size.arms.end();
-  };
-  return has(question.a) && has(question.b);
-}
-
 Answer answer_question(const Study& study, const Records& records, const StudySize& size,
                        const Question& question) {
   Answer answer;
   answer.size = size.name, answer.question = question;
   answer.differences = paired_differences(study, records, size, question);
   answer.decision = decide(answer.differences, study.looks, study.margin);
-  answer.result = paired_t(answer.differences);
+  answer.verdict = answer.decision.verdict;
+  answer.result = paired_t(answer.counted());
   return answer;
 }
 
@@ -78,15 +79,22 @@ std::vector<Answer> answer_questions(const Study& study, const Records& records)
     for (const Question& question : study.questions) {
       if (!is_asked(question, size)) continue;
       Answer answer = answer_question(study, records, size, question);
-      answer.result = paired_result(answer.differences);
+      answer.result = paired_result(answer.counted());
       if (question.primary) {
-        if (answer.decision.look > 0) answer.overall_p = overall_p(answer.decision, study.looks);
+        // While a question is open, no p-value holds over its looks.
+        if (answer.ended()) answer.overall_p = overall_p(answer.decision, study.looks);
         primary.push_back(answers.size()), p.push_back(answer.overall_p);
       }
       answers.push_back(std::move(answer));
     }
     const std::vector<double> adjusted = holm_adjusted(p);
-    for (std::size_t i = 0; i < primary.size(); ++i) answers[primary[i]].holm_p = adjusted[i];
+    for (std::size_t i = 0; i < primary.size(); ++i) {
+      Answer& answer = answers[primary[i]];
+      answer.holm_p = adjusted[i];
+      const bool differs = answer.verdict == Verdict::kBetter || answer.verdict == Verdict::kWorse;
+      if (differs && answer.holm_p > kFamilyLevel)
+        answer.verdict = Verdict::kUndecided, answer.lost_by_holm = true;
+    }
   }
   return answers;
 }
@@ -100,9 +108,13 @@ std::string Answer::line(const std::string& metric) const {
   if (decision.look == 0)
     return fmt::format("{}: {:+.4f}{} after {} pairs, first look at {}", pair, result.mean, unit, pairs,
                        decision.next_pairs);
-  return fmt::format("{}: {:+.4f}{} [{:+.4f}, {:+.4f}] after {} pairs: {}", pair, decision.mean, unit,
-                     decision.interval.low, decision.interval.high, decision.pairs,
-                     verdict_name(decision.verdict));
+  if (result.non_finite > 0)
+    return fmt::format("{}: undecided, since in {} of {} pairs a run diverged", pair, result.non_finite,
+                       result.n);
+  return fmt::format(
+      "{}: {:+.4f}{} [{:+.4f}, {:+.4f}] after {} pairs: {}{}", pair, decision.mean, unit,
+      decision.interval.low, decision.interval.high, decision.pairs, verdict_name(verdict),
+      lost_by_holm ? fmt::format(" ({} before Holm's correction)", verdict_name(decision.verdict)) : "");
 }
 
 Json answers_json(const std::vector<Answer>& answers) {
@@ -112,7 +124,7 @@ Json answers_json(const std::vector<Answer>& answers) {
     json["arm"] = answer.question.a, json["against"] = answer.question.b;
     json["match"] = answer.question.match == Question::Match::kFlops ? "flops" : "tokens";
     json["primary"] = answer.question.primary;
-    json["verdict"] = verdict_name(answer.decision.verdict);
+    json["verdict"] = verdict_name(answer.verdict);
     json["pairs"] = answer.differences.size();
     json["pairs_decided_on"] = answer.decision.pairs;
     json["mean"] = answer.decision.look > 0 ? answer.decision.mean : answer.result.mean;
@@ -120,7 +132,7 @@ Json answers_json(const std::vector<Answer>& answers) {
     json["interval_90"] = Json::array({answer.decision.ninety.low, answer.decision.ninety.high});
     json["p"] = answer.decision.p;
     if (answer.question.primary) json["overall_p"] = answer.overall_p, json["holm_p"] = answer.holm_p;
-    json["mean_of_all"] = answer.result.mean;
+    json["diverged"] = answer.result.non_finite;
     json["sd_of_differences"] = answer.result.sd;
     json["t_95"] = Json::array({answer.result.t.low, answer.result.t.high});
     json["bootstrap_95"] = Json::array({answer.result.bootstrap.low, answer.result.bootstrap.high});

@@ -1,6 +1,7 @@
 // The answer to every question at every size, from the records there are.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,21 +13,30 @@
 
 namespace ddl {
 
+inline constexpr double kFamilyLevel =
+    0.05;  // the chance of any false answer to the primary questions of a size
+
 struct Answer {
   std::string size;
   Question question;
   std::vector<double> differences;  // a minus b, by seed from the first on; negative: a is better
   SequentialResult decision;        // by the looks that are complete
-  PairedResult result;              // of all pairs there are, bootstrap included
+  PairedResult result;              // of the pairs that decided, or of all there are before the first look
   double overall_p = 1;             // of a primary question, over all looks
   double holm_p = 1;                // that, corrected over the primary questions of its size
+  Verdict verdict =
+      Verdict::kUndecided;  // the decision; a primary question needs holm_p <= kFamilyLevel, too
+  bool lost_by_holm = false;
 
-  // "ddl-cc - wo-cc: -0.0213 nats [-0.0301, -0.0125], 8 pairs: better"
+  bool ended() const { return decision.look > 0 && decision.next_pairs == 0; }
+  std::span<const double> counted() const {
+    const std::span<const double> all(differences);
+    return decision.look > 0 ? all.first(static_cast<std::size_t>(decision.pairs)) : all;
+  }
+
+  // "XS, ddl-cc - wo-cc: -0.0213 nats [-0.0301, -0.0125] after 8 pairs: better"
   std::string line(const std::string& metric) const;
 };
-
-// The sizes at which a question is asked: those with both its arms.
-bool is_asked(const Question& question, const StudySize& size);
 
 // In the order of sizes and questions.
 std::vector<Answer> answer_questions(const Study& study, const Records& records);

@@ -40,6 +40,16 @@ double folder_time(const std::string& folder) {
   return there ? modified(status) : 0;
 }
 
+// This machine since it was started: a name alone may be another container's, too.
+std::string machine() {
+  std::string boot = "unknown";
+  try {
+    boot = read_file("/proc/sys/kernel/random/boot_id");
+  } catch (const UserError&) {
+  }
+  return host() + " " + boot.substr(0, boot.find('\n'));
+}
+
 // Whether the owner of a claim is gone.
 bool is_abandoned(const std::string& path, const std::string& folder) {
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -49,12 +59,37 @@ bool is_abandoned(const std::string& path, const std::string& folder) {
   const Json owner = parse_json(std::string_view(text, bytes > 0 ? static_cast<std::size_t>(bytes) : 0));
   struct stat status {};
   const bool has_status = ::fstat(file, &status) == 0;
-  const bool from_here = owner.is_object() && owner.value("host", "") == host();
+  const bool from_here = owner.is_object() && owner.value("machine", "") == machine();
   const bool unlocked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+  const bool locks_work = unlocked || errno == EWOULDBLOCK;
   ::close(file);  // and with it the lock
-  if (!unlocked) return false;
+  if (locks_work && !unlocked) return false;
+  if (from_here && locks_work) return true;
   // Another machine's locks may not show here; that nobody touches the file does.
-  return from_here || (has_status && folder_time(folder) - modified(status) > kStaleClaimSeconds);
+  return has_status && folder_time(folder) - modified(status) > kStaleClaimSeconds;
+}
+
+// Whether `path` names the open file.
+bool is_named(int file, const std::string& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(file, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
+         open.st_dev == named.st_dev;
+}
+
+// Takes the place of an owner that is gone. One at a time: a second one that found the old claim abandoned must
+// look again, or it would remove the claim of the first.
+bool take_over(const std::string& own, const std::string& path, const std::string& folder) {
+  const std::string lock = folder + "/.takeover";
+  const int file = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  bool linked = false;
+  if (::flock(file, LOCK_EX) == 0 && is_abandoned(path, folder)) {
+    ::unlink(path.c_str());
+    linked = ::link(own.c_str(), path.c_str()) == 0;
+  }
+  ::close(file);
+  return linked;
 }
 
 }  // namespace
@@ -68,17 +103,11 @@ std::unique_ptr<Claim> Claim::take(const std::string& folder, const std::string&
   const int file = ::open(own.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) throw UserError("{}: cannot be created ({})", own, std::strerror(errno));
   ::flock(file, LOCK_EX | LOCK_NB);
-  const std::string owner = to_line(Json{{"host", host()}, {"pid", ::getpid()}}) + "\n";
+  const std::string owner = to_line(Json{{"machine", machine()}, {"pid", ::getpid()}}) + "\n";
   const bool written = ::write(file, owner.data(), owner.size()) == static_cast<ssize_t>(owner.size());
   bool linked = written && ::link(own.c_str(), path.c_str()) == 0;
-  if (written && !linked && errno == EEXIST && is_abandoned(path, folder)) {
-    // Of those who find it abandoned, one gets to rename it.
-    const std::string aside = own + "-left";
-    if (::rename(path.c_str(), aside.c_str()) == 0) {
-      ::unlink(aside.c_str());
-      linked = ::link(own.c_str(), path.c_str()) == 0;
-    }
-  }
+  if (written && !linked && errno == EEXIST && is_abandoned(path, folder))
+    linked = take_over(own, path, folder);
   ::unlink(own.c_str());
   if (linked) return std::unique_ptr<Claim>(new Claim(path, file));
   ::close(file);
@@ -97,7 +126,7 @@ Claim::~Claim() {
   }
   wake_.notify_all();
   toucher_.join();
-  ::unlink(path_.c_str());
+  if (is_named(file_, path_)) ::unlink(path_.c_str());  // after a long pause it may be another's
   ::close(file_);
 }
 
@@ -110,7 +139,8 @@ void Claim::keep_touching() {
 void remove_abandoned_claims(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error))
-    if (is_abandoned(entry.path().string(), folder)) ::unlink(entry.path().c_str());
+    if (entry.path().extension() == kEnding && is_abandoned(entry.path().string(), folder))
+      ::unlink(entry.path().c_str());
 }
 
 long claims_held(const std::string& folder) {

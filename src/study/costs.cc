@@ -21,15 +21,29 @@ Trial example(const Study& study, const StudySize& size, const std::string& arm,
 }  // namespace
 
 StudyCosts::StudyCosts(const Study& study, const Dataset& data, const Exec& ex) {
+  if (study.metric == "wrong_answers" && !data.val().has_answers())
+    throw UserError("{}: metric = \"wrong_answers\", but the validation split of {} knows no answers",
+                    study.path, data.folder());
   for (const StudySize& size : study.sizes)
     for (const std::string& arm : size.arms)
       for (const Stage stage : {Stage::kTune, Stage::kConfirm}) {
         const Trial trial = example(study, size, arm, stage);
         TrialCost cost;
-        Index shared = 0;  // steps of the budget before, up to its cool-down
+        Index shared = 0;   // steps of the budget before, up to its cool-down
+        Index reached = 0;  // tokens of the budget before
         for (const Index tokens : budgets(study, trial)) {
           const RunConfig config = run_config(study, trial, tokens, data, ex);
           const TrainConfig& train = config.train;
+          if (data.val().tokens() <= config.context())
+            throw UserError(
+                "{}: {} has no validation split of {} tokens or more; prepare it with --val or "
+                "--val-fraction",
+                study.path, data.folder(), config.context() + 1);
+          if (train.steps * config.tokens_per_step() <= reached)
+            throw UserError(
+                "{}: size {}: budgets of {} tokens and the one before are the same number of steps",
+                study.path, size.name, tokens);
+          reached = train.steps * config.tokens_per_step();
           if (stage == Stage::kConfirm && size.tokens.size() > 1 && cooldown_start(train) < 0)
             throw UserError(
                 "{}: size {} has {} budgets, which share their steps only with train.schedule = cooldown; {} "
@@ -42,11 +56,26 @@ StudyCosts::StudyCosts(const Study& study, const Dataset& data, const Exec& ex) 
           cost.parameters = plan.table.parameter_count();
           const Index trained = (train.steps - shared) * config.tokens_per_step();
           cost.tokens += trained;
-          cost.flops += static_cast<double>(trained) * (plan.forward.total() + plan.backward.total());
+          const double per_token = plan.forward.total() + plan.backward.total();
+          if (cost.first_end == 0) cost.first_end = static_cast<double>(reached) * per_token;
+          cost.last_end = static_cast<double>(reached) * per_token;
+          cost.flops += static_cast<double>(trained) * per_token;
           shared = std::max<Index>(0, cooldown_start(train));
         }
         costs_[{size.name, arm, stage}] = cost;
       }
+  for (const Question& question : study.questions)
+    for (const StudySize& size : study.sizes) {
+      if (question.match != Question::Match::kFlops || !is_asked(question, size)) continue;
+      const TrialCost &a = of(size.name, question.a, Stage::kConfirm),
+                      &b = of(size.name, question.b, Stage::kConfirm);
+      if (std::max(a.first_end, b.first_end) > std::min(a.last_end, b.last_end))
+        throw UserError(
+            "{}: '{}' compares at equal FLOPs, but at size {} the budgets of {} and {} do not overlap in "
+            "FLOPs; give the "
+            "size a smaller budget as well",
+            study.path, question.text, size.name, question.a, question.b);
+    }
 }
 
 const TrialCost& StudyCosts::of(const std::string& size, const std::string& arm, Stage stage) const {

@@ -17,6 +17,8 @@ struct TrialCost {
   Index parameters = 0;
   Index tokens = 0;  // trained, with the cool-downs of all budgets
   double flops = 0;
+  double first_end = 0,
+         last_end = 0;  // FLOPs of a model at the end of the smallest and of the largest budget
 };
 
 class StudyCosts {

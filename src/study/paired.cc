@@ -84,8 +84,8 @@ PairedResult paired_t(std::span<const double> differences, double level) {
   result.sd = std::sqrt(squares / static_cast<double>(result.n - 1));
   result.standard_error = result.sd / std::sqrt(static_cast<double>(result.n));
   if (result.standard_error == 0) {
-    result.t = {result.mean, result.mean};
-    result.p = result.mean == 0 ? 1 : 0;
+    // Equal differences say nothing of their spread: no inference, unless there is no difference at all.
+    if (result.mean == 0) result.t = {0, 0};
     return result;
   }
   const boost::math::students_t t(static_cast<double>(result.n - 1));

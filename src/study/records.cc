@@ -109,6 +109,13 @@ TrialRecord Records::read_one(const std::string& path, const Study& study) {
   TrialRecord record = TrialRecord::parse(json, path);
   if (record.study_hash != study.hash)
     throw UserError("{}: a record of another study (hash {})", path, record.study_hash.substr(0, 12));
+  const std::vector<Index> tokens = budgets(study, record.trial);
+  const bool fits = record.diverged ? record.endpoints.size() < tokens.size() + 1
+                                    : record.endpoints.size() == tokens.size();
+  if (!fits) throw UserError("{}: {} budgets, expected {}", path, record.endpoints.size(), tokens.size());
+  for (const Endpoint& end : record.endpoints)
+    if (!(end.tokens > 0 && end.flops > 0 && end.seconds >= 0))
+      throw UserError("{}: a budget of {} tokens and {} FLOPs", path, end.tokens, end.flops);
   if (std::filesystem::path(path).stem() != record.trial.name())
     throw UserError("{}: the record of another trial, {}", path, record.trial.name());
   return record;

@@ -220,18 +220,18 @@ Interval ScalingBootstrap::difference_band(Index rule, Index control, double par
 ScalingBootstrap bootstrap_scaling(std::span<const ScalingPoint> points, Index rules, Index resamples,
                                    std::uint64_t seed) {
   ScalingBootstrap result{fit_scaling(points, rules), {}};
-  std::map<double, std::map<Index, std::vector<ScalingPoint>>> runs_by_size_and_seed;
+  std::map<Index, std::map<Index, std::vector<ScalingPoint>>> runs_by_size_and_seed;
   std::set<std::pair<Index, double>> rules_and_sizes;
   for (const ScalingPoint& p : points) {
     if (!std::isfinite(p.loss)) continue;
-    runs_by_size_and_seed[p.parameters][p.seed].push_back(p);
+    runs_by_size_and_seed[p.size][p.seed].push_back(p);
     rules_and_sizes.emplace(p.rule, p.parameters);
   }
   const Random random(seed, "study.scaling");
   std::uint64_t draw = 0;
   while (std::ssize(result.resampled) < resamples) {
     std::vector<ScalingPoint> drawn;
-    for (const auto& [parameters, runs_by_seed] : runs_by_size_and_seed) {
+    for (const auto& [size, runs_by_seed] : runs_by_size_and_seed) {
       for (std::size_t s = 0; s < runs_by_seed.size(); ++s) {
         const auto chosen =
             std::next(runs_by_seed.begin(), static_cast<Index>(random.below(draw++, runs_by_seed.size())));
@@ -248,17 +248,19 @@ ScalingBootstrap bootstrap_scaling(std::span<const ScalingPoint> points, Index r
 
 HoldOut hold_out_largest(std::span<const ScalingPoint> points, Index rules) {
   HoldOut result;
-  for (const ScalingPoint& p : points) result.parameters = std::max(result.parameters, p.parameters);
+  Index largest = 0;
+  for (const ScalingPoint& p : points)
+    if (p.parameters > result.parameters) result.parameters = p.parameters, largest = p.size;
   std::vector<ScalingPoint> smaller;
   for (const ScalingPoint& p : points)
-    if (p.parameters < result.parameters) smaller.push_back(p);
+    if (p.size != largest) smaller.push_back(p);
   result.fit = fit_scaling(smaller, rules);
   result.mean_error.resize(static_cast<std::size_t>(rules));
   std::vector<Index> runs(static_cast<std::size_t>(rules));
   double squares = 0;
   Index all_runs = 0;
   for (const ScalingPoint& p : points) {
-    if (p.parameters < result.parameters || !std::isfinite(p.loss)) continue;
+    if (p.size != largest || !std::isfinite(p.loss)) continue;
     const double error = result.fit.predict(p.rule, p.parameters, p.tokens) - p.loss;
     result.mean_error[p.rule] += error;
     ++runs[p.rule];

@@ -25,6 +25,7 @@ namespace ddl {
 
 struct ScalingPoint {
   Index rule;  // 0 ... rules - 1
+  Index size;  // models of one size differ a little in their parameters from rule to rule
   double parameters, tokens;
   Index seed;
   double loss;  // runs that diverged are left out by the fit

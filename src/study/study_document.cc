@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "io/file.h"
 #include "study/agenda.h"
 #include "study/answers.h"
 #include "study/best_of_n.h"
@@ -72,20 +73,27 @@ class StudyReport {
     return found;
   }
 
+  // Seeds of the confirmation whose run diverged: curves and means are of the others.
+  Index diverged(const StudySize& size, const std::string& arm) const {
+    Index count = 0;
+    for (const auto& [name, record] : records_.all())
+      count += record.trial.size == size.name && record.trial.arm == arm &&
+               record.trial.stage == Stage::kConfirm && record.diverged;
+    return count;
+  }
+
   void questions() {
     document_.section("answers", "Answers");
     const Agenda agenda = make_agenda(study_, records_);
     if (agenda.least_left > 0)
-      document_.add(TextBlock{
-          fmt::format("This study is not finished: {} to {} trials are left. What is answered already "
-                      "will not change.",
-                      agenda.least_left, agenda.most_left)});
+      document_.add(TextBlock{fmt::format("This study is not finished: {} to {} trials are left.",
+                                          agenda.least_left, agenda.most_left)});
     AnswersBlock block;
     for (const Answer& answer : answers_) {
       std::string detail = fmt::format("{} pairs", answer.differences.size());
       if (answer.decision.look > 0) {
         detail = fmt::format("{} pairs, p = {:.2g}", answer.decision.pairs, answer.decision.p);
-        if (answer.question.primary)
+        if (answer.question.primary && answer.ended())
           detail += fmt::format(", {:.2g} over all looks, {:.2g} by Holm over the primary questions",
                                 answer.overall_p, answer.holm_p);
         detail += fmt::format("; bootstrap {:+.4f} to {:+.4f}", answer.result.bootstrap.low,
@@ -93,7 +101,7 @@ class StudyReport {
       }
       block.rows.push_back({fmt::format("{} ({}{})", answer.question.text, answer.size,
                                         answer.question.primary ? ", primary" : ""),
-                            answer.line(study_.metric), answer.decision.verdict, detail});
+                            answer.line(study_.metric), answer.verdict, detail});
     }
     document_.add(block);
     for (const StudySize& size : study_.sizes) {
@@ -110,7 +118,8 @@ class StudyReport {
             {fmt::format("{} - {}{}", answer.question.a, answer.question.b,
                          answer.question.match == Question::Match::kFlops ? ", equal FLOPs" : ""),
              looked ? answer.decision.mean : answer.result.mean, looked ? answer.decision.interval.low : kNan,
-             looked ? answer.decision.interval.high : kNan, answer.differences, answer.decision.verdict});
+             looked ? answer.decision.interval.high : kNan,
+             std::vector<double>(answer.counted().begin(), answer.counted().end()), answer.verdict});
       }
       if (!forest.rows.empty()) document_.add(forest);
     }
@@ -130,7 +139,7 @@ class StudyReport {
     ends.y_label = unit();
     LinesBlock curve;
     curve.title = "Validation loss while training the longest budget";
-    curve.note = "Means over seeds. Its last fifth is the cool-down.";
+    curve.note = "Means over seeds.";
     curve.axes = {{"tokens", "tokens", AxisScale::kLinear}, {"flops", "FLOPs", AxisScale::kLinear}};
     curve.y_label = "nats";
     for (const std::string& arm : size.arms) {
@@ -243,8 +252,9 @@ class StudyReport {
         for (const TrialRecord* record : confirmations(size, arm.name)) {
           sizes.insert(size.name);
           for (const Endpoint& end : record->endpoints)
-            of_arm.push_back({std::ssize(arms), static_cast<double>(record->parameters),
-                              static_cast<double>(end.tokens), record->trial.seed, end.loss});
+            of_arm.push_back({std::ssize(arms), &size - study_.sizes.data(),
+                              static_cast<double>(record->parameters), static_cast<double>(end.tokens),
+                              record->trial.seed, end.loss});
         }
       }
       if (sizes.size() < 2) continue;
@@ -300,6 +310,7 @@ class StudyReport {
                        {fmt::format("{}, mean", unit()), TableBlock::Align::kRight, 4},
                        {"sd over seeds", TableBlock::Align::kRight, 4},
                        {"seeds", TableBlock::Align::kRight},
+                       {"diverged", TableBlock::Align::kRight},
                        {"compute-equivalent gain", TableBlock::Align::kRight},
                        {"loss spikes per run", TableBlock::Align::kRight, 2}};
       std::vector<ComputeLoss> curve;
@@ -352,8 +363,8 @@ class StudyReport {
 
   void repeat() {
     document_.section("repeat", "Repeat it");
-    document_.add(
-        CodeBlock{fmt::format("./ddl study {} --dry-run\n./ddl study {}", study_.path, study_.path)});
+    document_.add(CodeBlock{fmt::format("./ddl study {0} --out {1} --dry-run\n./ddl study {0} --out {1}",
+                                        study_.path, parent_folder(study_.path))});
     std::map<std::string, Index> programs;
     std::set<std::string> data;
     for (const auto& [name, record] : records_.all()) ++programs[record.program], data.insert(record.data);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <sstream>
 
@@ -14,6 +15,21 @@
 
 namespace ddl {
 namespace {
+
+constexpr Index kMany = 1'000'000'000'000'000;  // of tokens or seeds: sums of a few must not overflow
+
+bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+
+// What a study decides for each trial cannot be a setting of its own.
+void check_settings(const std::vector<std::string>& settings, const std::string& path) {
+  for (const std::string& setting : settings)
+    for (const char* own :
+         {"train.lr", "train.seed", "train.steps", "train.patience", "model.output_std_factor", "eval.every"})
+      if (setting.starts_with(std::string(own) + "="))
+        throw UserError(
+            "{}: the setting '{}' is the study's to choose; use rates, rate, scales, tuning_seeds or tokens",
+            path, setting);
+}
 
 // One table of the file. Every key is asked for by name; what was not asked for is refused at the end.
 class Table {
@@ -30,7 +46,9 @@ class Table {
     return has(key) ? fields_.text(key) : fallback;
   }
   double number(const std::string& key, double fallback) { return has(key) ? fields_.number(key) : fallback; }
-  Index whole(const std::string& key, Index fallback) { return has(key) ? fields_.whole(key) : fallback; }
+  Index whole(const std::string& key, Index fallback) {
+    return has(key) ? fields_.whole(key, 0, kMany) : fallback;
+  }
   bool flag(const std::string& key) {
     if (!has(key)) return false;
     if (!json_[key].is_boolean()) fields_.refuse(key, "true or false");
@@ -41,7 +59,7 @@ class Table {
   }
   std::vector<double> numbers(const std::string& key) {
     return list<double>(key, "a list of numbers above 0",
-                        [](const Json& item) { return item.is_number() && item.get<double>() > 0; });
+                        [](const Json& item) { return item.is_number() && is_positive(item.get<double>()); });
   }
   std::vector<Index> wholes(const std::string& key) {
     return list<Index>(key, "a list of whole numbers, 0 or more",
@@ -123,7 +141,8 @@ void read_arms(Study& study, Table& file) {
     Arm arm{table.text("name"), table.texts("settings"), std::nullopt};
     check_name(arm.name, study.path);
     if (table.has("rate")) arm.rate = table.number("rate", 0);
-    if (arm.rate && !(*arm.rate > 0)) table.refuse("rate", "a number above 0");
+    if (arm.rate && !is_positive(*arm.rate)) table.refuse("rate", "a number above 0");
+    check_settings(arm.settings, study.path);
     table.expect_nothing_else(study.path);
     study.arms.push_back(std::move(arm));
   }
@@ -148,6 +167,7 @@ void read_sizes(Study& study, Table& file) {
     size.name = table.text("name");
     check_name(size.name, study.path);
     size.settings = table.texts("settings");
+    check_settings(size.settings, study.path);
     size.tokens = table.wholes("tokens");
     size.arms = table.texts("arms");
     size.rates = table.has("rates") ? table.numbers("rates") : rates;
@@ -180,13 +200,9 @@ void read_questions(Study& study, Table& file) {
     if (match != "tokens" && match != "flops") table.refuse("match", "\"tokens\" or \"flops\"");
     question.match = match == "flops" ? Question::Match::kFlops : Question::Match::kTokens;
     table.expect_nothing_else(study.path);
-    const bool asked_somewhere =
-        std::any_of(study.sizes.begin(), study.sizes.end(), [&](const StudySize& size) {
-          const auto has = [&](const std::string& arm) {
-            return std::find(size.arms.begin(), size.arms.end(), arm) != size.arms.end();
-          };
-          return question.a != question.b && has(question.a) && has(question.b);
-        });
+    const bool asked_somewhere = question.a != question.b &&
+                                 std::any_of(study.sizes.begin(), study.sizes.end(),
+                                             [&](const StudySize& size) { return is_asked(question, size); });
     if (!asked_somewhere)
       throw UserError("{}: the question '{}' compares {} with {}, but no size has both", study.path,
                       question.text, question.a, question.b);
@@ -210,6 +226,13 @@ void read_looks(Study& study, Table& file) {
 
 }  // namespace
 
+bool is_asked(const Question& question, const StudySize& size) {
+  const auto has = [&](const std::string& arm) {
+    return std::find(size.arms.begin(), size.arms.end(), arm) != size.arms.end();
+  };
+  return has(question.a) && has(question.b);
+}
+
 const Arm& Study::arm(const std::string& name) const { return named(arms, name, "arm"); }
 const StudySize& Study::size(const std::string& name) const { return named(sizes, name, "size"); }
 
@@ -226,14 +249,19 @@ Study read_study(const std::string& path) {
   if (study.metric != "loss" && study.metric != "wrong_answers")
     file.refuse("metric", "\"loss\" or \"wrong_answers\"");
   study.margin = file.number("margin", 0.01);
-  if (!(study.margin > 0)) file.refuse("margin", "a number above 0");
+  if (!is_positive(study.margin)) file.refuse("margin", "a number above 0");
   study.settings = file.texts("settings");
+  check_settings(study.settings, path);
   study.scales = file.has("scales") ? file.numbers("scales") : std::vector<double>{1};
   if (std::find(study.scales.begin(), study.scales.end(), 1.0) == study.scales.end() ||
-      !std::is_sorted(study.scales.begin(), study.scales.end()))
+      std::adjacent_find(study.scales.begin(), study.scales.end(), std::greater_equal<>()) !=
+          study.scales.end())
     file.refuse("scales", "a rising list that has 1 in it");
   study.tuning_seeds = file.has("tuning_seeds") ? file.wholes("tuning_seeds") : std::vector<Index>{1, 2};
-  if (study.tuning_seeds.empty()) file.refuse("tuning_seeds", "at least one seed");
+  if (study.tuning_seeds.empty() ||
+      std::set<Index>(study.tuning_seeds.begin(), study.tuning_seeds.end()).size() !=
+          study.tuning_seeds.size())
+    file.refuse("tuning_seeds", "at least one seed, each once");
   study.first_seed = file.whole("first_seed", 101);
   read_looks(study, file);
   for (const Index seed : study.tuning_seeds)

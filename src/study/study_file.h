@@ -34,6 +34,9 @@ struct Question {
   Match match = Match::kTokens;
 };
 
+// Whether a size has both arms of the question.
+bool is_asked(const Question& question, const StudySize& size);
+
 struct Study {
   std::string path, text, hash;  // of the file; the hash is of the text
   std::string title;

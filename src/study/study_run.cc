@@ -26,6 +26,7 @@
 #include "study/trial_runner.h"
 #include "study/tuning.h"
 #include "train/console.h"
+#include "train/run_folder.h"
 
 namespace ddl {
 namespace {
@@ -42,19 +43,23 @@ void note_problem(const StudyFolder& folder, const std::string& text) {
   ::close(file);
 }
 
-// Whether a trial was finished by somebody else since the agenda was made. A record that cannot be read is set aside.
+// Whether a trial was finished by somebody else since the agenda was made. What is no record is set aside.
 bool is_finished(const Study& study, const StudyFolder& folder, const Trial& trial) {
   const std::string path = Records::path(folder.records(), trial);
   if (!fs::exists(path)) return false;
+  const Json json = parse_json(read_file(path));
   try {
-    Records::read_one(path, study);
-    return true;
+    if (!json.is_object()) throw UserError("{}: no JSON object", path);
+    if (TrialRecord::parse(json, path).study_hash == study.hash) {
+      Records::read_one(path, study);
+      return true;
+    }
   } catch (const UserError& error) {
-    const std::string aside = path + ".damaged";
-    rename_path(path, aside);
+    const std::string aside = set_aside(path);
     note_problem(folder, fmt::format("set aside as {}, and repeated: {}", aside, error.what()));
     return false;
   }
+  throw UserError("{}: a record of another study; move it away", path);
 }
 
 // Takes the first trial that nobody works on.
@@ -83,7 +88,9 @@ void open_study_folder(const StudyFolder& folder, const Study& study) {
 
 int work_on_study(const Study& study, const StudyFolder& folder, const std::string& program,
                   const StopSignals& signals, const Exec& ex) {
+  open_study_folder(folder, study);
   const Dataset data = Dataset::open(study.data, ex);
+  StudyCosts(study, data, ex);  // refuses what cannot be trained
   const TrialRunner runner{study, data, folder.runs(), program, signals, ex};
   while (signals.received() == 0) {
     const Records records = Records::read(folder.records(), study);
@@ -104,8 +111,13 @@ int work_on_study(const Study& study, const StudyFolder& folder, const std::stri
       std::this_thread::sleep_for(kPoll);
       continue;
     }
-    const auto record = runner.run(trial, [&](const std::string& problem) { note_problem(folder, problem); });
-    if (record) Records::write(folder.records(), *record);
+    try {
+      const auto record =
+          runner.run(trial, [&](const std::string& problem) { note_problem(folder, problem); });
+      if (record) Records::write(folder.records(), *record);
+    } catch (const BusyRunError&) {  // a worker that was thought dead, or somebody at work by hand
+      std::this_thread::sleep_for(kPoll);
+    }
   }
   return signals.received();
 }
@@ -150,7 +162,6 @@ void read_errors(Worker& worker) {
 }
 
 std::string time_left(double least_s, double most_s) {
-  if (least_s <= 0 && most_s <= 0) return "";
   if (most_s < 1.3 * least_s) return "about " + format_duration(most_s) + " left";
   return fmt::format("{} to {} left", format_duration(least_s), format_duration(most_s));
 }
@@ -166,7 +177,7 @@ std::string live_line(const Study& study, const StudyFolder& folder, const Study
       {fmt::format("{} done, {} running, {} to {} to go", records.all().size(), claims_held(folder.claims()),
                    agenda.least_left, agenda.most_left),
        0}};
-  if (speed > 0) parts.push_back({time_left(left.least / speed, left.most / speed), 1});
+  if (speed > 0 && left.most > 0) parts.push_back({time_left(left.least / speed, left.most / speed), 1});
   // The first question, at the largest size that has an answer to it.
   std::string answer;
   for (const StudySize& size : study.sizes) {
@@ -207,8 +218,12 @@ int supervise_study(const Study& study, const StudyFolder& folder, const StudyCo
       }
       read_errors(*worker);
       ::close(worker->errors);
-      const bool killed = WIFSIGNALED(status) && !told;
-      if (killed) note_problem(folder, fmt::format("a worker was killed by signal {}", WTERMSIG(status)));
+      // Killed, or asked to stop by somebody else.
+      const int signal = WIFSIGNALED(status)         ? WTERMSIG(status)
+                         : WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128
+                                                     : 0;
+      const bool killed = signal != 0 && !told;
+      if (killed) note_problem(folder, fmt::format("a worker was stopped by signal {}", signal));
       if (killed && restarts++ < kMostRestarts) {
         *worker = start_worker(command, threads);
         ++worker;
@@ -229,7 +244,10 @@ int supervise_study(const Study& study, const StudyFolder& folder, const StudyCo
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   if (terminal) fmt::print(stderr, "\r\033[K");
-  if (!error.empty()) throw UserError("{}", error.substr(0, error.find_last_not_of('\n') + 1));
+  if (!error.empty()) {
+    error = error.substr(0, error.find_last_not_of('\n') + 1);
+    throw UserError("{}", error.starts_with("ddl: ") ? error.substr(5) : error);
+  }
   return signals.received();
 }
 

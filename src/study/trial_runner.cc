@@ -50,15 +50,15 @@ RunSummary summarise(const std::string& run) {
     } else if (event == "validation") {
       summary.validations.push_back(point());
       summary.end.loss = summary.validations.back().loss;
-      summary.end.wrong_answers = fields.has("exact_answers") ? 1 - fields.number("exact_answers") : 0;
-    } else if (event == "done") {
+      if (fields.has("exact_answers")) summary.end.wrong_answers = 1 - fields.number("exact_answers");
+    } else if (event == "done" && fields.has("tokens")) {
       summary.end.tokens = fields.whole("tokens");
       summary.end.flops = fields.number("flops");
       summary.end.seconds = fields.number("elapsed_s");
     }
   }
   if (summary.validations.empty() || summary.end.tokens == 0)
-    throw UserError("{}: the run is finished, but its records of validation or end are missing", path);
+    throw DamagedRunError("{}: the run is finished, but its records of validation or end are missing", path);
   return summary;
 }
 
@@ -86,14 +86,14 @@ Index count_spikes(const std::vector<TrialRecord::Point>& steps) {
   return spikes;
 }
 
-std::string set_aside(const std::string& folder) {
+}  // namespace
+
+std::string set_aside(const std::string& path) {
   std::string aside;
-  for (int i = 1; aside.empty() || fs::exists(aside); ++i) aside = fmt::format("{}.damaged-{}", folder, i);
-  rename_path(folder, aside);
+  for (int i = 1; aside.empty() || fs::exists(aside); ++i) aside = fmt::format("{}.damaged-{}", path, i);
+  rename_path(path, aside);
   return aside;
 }
-
-}  // namespace
 
 std::string TrialRunner::folder(const Trial& trial, Index tokens) const {
   return fmt::format("{}/{}.tokens-{}", runs, trial.name(), tokens);
@@ -126,14 +126,17 @@ std::optional<TrialRecord> TrialRunner::run(const Trial& trial,
         record.flops_per_token = summary.flops_per_token;
         record.training = thinned(summary.steps), record.validation = summary.validations;
         record.spikes = count_spikes(summary.steps);
+        if (!std::isfinite(summary.end.loss)) {
+          record.diverged = true;
+          return record;
+        }
         record.endpoints.push_back(summary.end);
         break;
       } catch (const NotFiniteError&) {
         record.diverged = true;
         return record;
-      } catch (const UserError& error) {
-        // What is wrong with the settings or the data is wrong again in a new folder; a damaged folder is not.
-        if (attempt > 1 || !request.resume) throw;
+      } catch (const DamagedRunError& error) {
+        if (attempt > 1) throw;
         problem(
             fmt::format("{}: damaged, set aside as {}, and repeated: {}", out, set_aside(out), error.what()));
       }

@@ -13,6 +13,9 @@
 
 namespace ddl {
 
+// Renames a file or folder to NAME.damaged-N, which is returned.
+std::string set_aside(const std::string& path);
+
 struct TrialRunner {
   const Study& study;
   const Dataset& data;

@@ -79,7 +79,7 @@ Tuning tune(const Study& study, const StudySize& size, const Arm& arm, const Rec
   Tuning tuning;
   if (arm.rate) {
     tuning.settled = tuning.fixed = true;
-    tuning.rate = rounded_rate(*arm.rate);
+    tuning.rate = *arm.rate;
     return tuning;
   }
   Grid grid(study, size, arm, records);

@@ -198,8 +198,20 @@ void Run::open_branch(const std::string& out) {
   const std::string stored_toml = read_file(trunk_config);
   const RunConfig stored = load_run_config({"", stored_toml, "", {}});
   load_config(stored_toml);
-  changes_ = allowed_changes(stored, config_);
-  check_identity(parse_json(read_file(trunk + "/run.json")), identity_, trunk);
+  for (const OptionChange& change : allowed_changes(stored, config_)) {
+    const auto in = [&](const char* group) { return change.key.starts_with(group); };
+    if (change.key != "train.steps" && change.key != "data.folder" && !in("eval.") && !in("log.") &&
+        !in("checkpoint."))
+      throw UserError(
+          "--branch {}: a branch repeats the steps of the other run, so {} stays {} (found {}); what may "
+          "change is "
+          "train.steps, eval.*, log.* and checkpoint.*",
+          trunk, change.key, change.before, change.after);
+    changes_.push_back(change);
+  }
+  const Json began = parse_json(read_file(trunk + "/run.json"));
+  check_identity(began, identity_, trunk);
+  if (began.contains("started_from")) identity_["started_from"] = began["started_from"];
   const Index last = std::min(cooldown_start(stored.train), cooldown_start(config_.train));
   if (last < 0)
     throw UserError(
@@ -228,6 +240,8 @@ void Run::open_branch(const std::string& out) {
   if (error) throw UserError("{}: cannot copy the checkpoint {} ({})", out, from->folder, error.message());
   rename_path(unfinished, copy);
   checkpoint_ = CheckpointEntry{from->step, copy};
+  identity_["branched_from"] =
+      Json{{"run", fs::absolute(trunk).lexically_normal().string()}, {"step", from->step}};
 }
 
 void Run::open() {
@@ -317,7 +331,7 @@ void Run::begin() {
   Json changed = Json::array();
   for (const OptionChange& change : changes_)
     changed.push_back(Json{{"key", change.key}, {"before", change.before}, {"after", change.after}});
-  if (request_.resume) record["changed"] = changed;
+  if (checkpoint_ || request_.resume) record["changed"] = changed;
   emit(record);
 
   console_->note(config_screen(config_));
@@ -509,9 +523,15 @@ RunOutcome Run::train() {
   };
   const auto new_best = [&] { return progress.best && progress.best->step == progress.step; };
   if (!steps_left()) {
-    message("done",
-            fmt::format("nothing to do: this run is at step {} of {}; --set train.steps=N continues it",
-                        progress.step, c.steps));
+    // A kill may have come between the last checkpoint and these records.
+    if (!progress.last || progress.last->step != progress.step) validate();
+    Json record = make_record("done");
+    record["step"] = progress.step, record["tokens"] = progress.tokens, record["flops"] = progress.flops;
+    record["elapsed_s"] = progress.elapsed_s;
+    record["message"] =
+        fmt::format("nothing to do: this run is at step {} of {}; --set train.steps=N continues it",
+                    progress.step, c.steps);
+    emit(record);
     return {folder_->path(), progress.step, 0};
   }
   if (out_of_patience()) {

@@ -44,8 +44,8 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
   try {
     // The system gives the lock back when the process ends, however it ends.
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0)
-      throw UserError("{}: another process is training here; wait for it, stop it, or use another --out",
-                      path_);
+      throw BusyRunError("{}: another process is training here; wait for it, stop it, or use another --out",
+                         path_);
     if (!resume && fs::exists(config()))
       throw UserError("{}: a run is here already; --resume continues it, another --out starts a new one",
                       path_);

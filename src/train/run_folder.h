@@ -10,11 +10,17 @@
 #include <optional>
 #include <string>
 
+#include "core/error.h"
 #include "core/record.h"
 
 namespace ddl {
 
 inline constexpr std::uint64_t kMetricsBytes = std::uint64_t{16} << 30;  // of the longest metrics.jsonl
+
+// Another process trains in the folder.
+struct BusyRunError : UserError {
+  using UserError::UserError;
+};
 
 class RunFolder {
  public:

@@ -192,6 +192,10 @@ class Attack {
       }
       return all;
     };
+    if (fs::exists(folder_ / "study/problems.txt"))
+      return "a problem: " + contents_of(folder_ / "study/problems.txt");
+    for (const auto& entry : fs::directory_iterator(folder_ / "study/runs"))
+      if (entry.path().string().find(".damaged") != std::string::npos) return entry.path().string();
     if (losses("study") != losses("whole-study")) return "study/records: not what they would have been";
     for (const auto& entry : fs::directory_iterator(folder_ / "study/claims"))
       if (entry.path().extension() == ".claim") return entry.path().string() + " was left behind";

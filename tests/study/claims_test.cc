@@ -53,7 +53,7 @@ TEST(Claims, OfAnotherMachineAreTakenOverWhenNobodyTouchesThem) {
   const TestFolder folder;
   const std::string claims = folder / "claims", path = claims + "/a.claim";
   make_folders(claims);
-  write_file_atomic(path, "{\"host\":\"elsewhere.example\",\"pid\":1}\n");
+  write_file_atomic(path, "{\"machine\":\"elsewhere.example 1\",\"pid\":1}\n");
   const auto age = [&](double seconds) {
     timespec times[2];
     ::clock_gettime(CLOCK_REALTIME, &times[0]);
