@@ -332,8 +332,8 @@ class StudyReport {
             {arm, found.front()->parameters,
              reference.empty() ? kNan : found.front()->flops_per_token / reference.front()->flops_per_token,
              reference.empty() ? kNan : spread(seconds).mean / spread(reference_seconds).mean, at.mean, at.sd,
-             at.count, gain_text(compute_gain(curve, mean_end(found, size.tokens.size() - 1))),
-             spread(spikes).mean});
+             at.count, diverged(size, arm),
+             gain_text(compute_gain(curve, mean_end(found, size.tokens.size() - 1))), spread(spikes).mean});
         for (Json& cell : table.rows.back())
           if (cell.is_number_float()) cell = finite_or_null(cell.get<double>());
       }

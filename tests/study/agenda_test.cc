@@ -155,6 +155,18 @@ TEST(Agenda, AnOpenQuestionTakesAllSeedsAndNoMore) {
   EXPECT_EQ(answer_questions(study, records).front().decision.next_pairs, 0);
 }
 
+TEST(Agenda, ADivergedSeedLeavesTheQuestionUndecidedAndSaysSo) {
+  const TestFolder folder;
+  const Study study = make_study(folder, study_text());
+  const Records records = simulate(study, [](const Trial& trial) {
+    return trial.arm == "ddl-cc" && trial.seed == 102 ? kDiverged : confirmed(-0.5, 0.01)(trial);
+  });
+  const Answer answer = answer_questions(study, records).front();
+  EXPECT_EQ(answer.verdict, Verdict::kUndecided);
+  EXPECT_NE(answer.line("loss").find("in 1 of 12 pairs a run diverged"), std::string::npos)
+      << answer.line("loss");
+}
+
 TEST(Agenda, SeedsOfTuningAreNotUsedAgain) {
   const TestFolder folder;
   const Study study = make_study(folder, study_text());
@@ -195,6 +207,24 @@ TEST(Answers, EqualFlopsComparesAtTheComputeBothHaveReached) {
   // The baseline's end, 384,000 FLOPs, is the delta rule's first budget.
   const Answer answer = answer_questions(study, records).front();
   EXPECT_NEAR(answer.differences.at(0), 3.2 - 3.1, 1e-12);
+}
+
+// Losses that fall like a parabola in the logarithm of the compute are met exactly; a line would be too high.
+TEST(Answers, BetweenBudgetsTheCurveIsBent) {
+  const TestFolder folder;
+  std::string text = study_text() + "match = \"flops\"\n";
+  text.replace(text.find("[1920, 3840]"), 12, "[960, 1920, 3840]");
+  const Study study = make_study(folder, text);
+  Records records = simulate(study, bowl(0.016));
+  const Tuning a = tuned(study, records), b = tuned(study, records, "baseline");
+  const auto loss = [](double flops) { return 3 + 0.1 * square(std::log2(flops / 500000)); };
+  for (Index seed = 101; seed < 105; ++seed) {
+    TrialRecord delta = make_trial_record(study, {"XS", "ddl-cc", Stage::kConfirm, a.rate, a.scale, seed}, 3);
+    for (Endpoint& end : delta.endpoints) end.flops *= 1.3, end.loss = loss(end.flops);
+    records.add(delta);
+    records.add(make_trial_record(study, {"XS", "baseline", Stage::kConfirm, b.rate, b.scale, seed}, 3.1));
+  }
+  EXPECT_NEAR(answer_questions(study, records).front().differences.at(0), loss(384000) - 3.1, 1e-12);
 }
 
 TEST(Answers, HolmCorrectsOverThePrimaryQuestionsOfASize) {

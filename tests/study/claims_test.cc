@@ -8,6 +8,8 @@
 
 #include <csignal>
 #include <ctime>
+#include <string>
+#include <vector>
 
 #include "io/file.h"
 #include "test_folder.h"
@@ -65,6 +67,39 @@ TEST(Claims, OfAnotherMachineAreTakenOverWhenNobodyTouchesThem) {
   EXPECT_EQ(claims_held(claims), 1);
   age(kStaleClaimSeconds + 10);
   EXPECT_NE(Claim::take(claims, "a"), nullptr);
+}
+
+// Several processes that find the same claim abandoned: one of them gets it.
+TEST(Claims, AreTakenOverByOne) {
+  const TestFolder folder;
+  const std::string claims = folder / "claims";
+  make_folders(claims);
+  for (int round = 0; round < 20; ++round) {
+    const std::string name = "a" + std::to_string(round);
+    write_file_atomic(claims + "/" + name + ".claim", "{\"machine\":\"elsewhere.example 1\",\"pid\":1}\n");
+    timespec times[2];
+    ::clock_gettime(CLOCK_REALTIME, &times[0]);
+    times[0].tv_sec -= 1000, times[1] = times[0];
+    ::utimensat(AT_FDCWD, (claims + "/" + name + ".claim").c_str(), times, 0);
+    int report[2];
+    ASSERT_EQ(::pipe(report), 0);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 4; ++i) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        const auto claim = Claim::take(claims, name);
+        if (claim && ::write(report[1], "x", 1) != 1) ::_exit(1);
+        ::usleep(20000);  // hold it while the others try
+        ::_exit(0);
+      }
+      children.push_back(child);
+    }
+    for (const pid_t child : children) ::waitpid(child, nullptr, 0);
+    ::close(report[1]);
+    char owners[8];
+    EXPECT_EQ(::read(report[0], owners, sizeof owners), 1);
+    ::close(report[0]);
+  }
 }
 
 }  // namespace

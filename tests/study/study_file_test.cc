@@ -69,6 +69,10 @@ TEST(StudyFile, RefusesWhatCannotBeAnswered) {
   expect(good.substr(0, good.find("[[question]]")), "nothing to answer");
   expect(good.substr(0, good.find("[[size]]")), "no [[size]]");
   expect(study_text("tuning_seeds = [101]\n"), "tunes and confirms");
+  expect(study_text("tuning_seeds = [1, 1]\n"), "each once");
+  expect(study_text("first_seed = 9223372036854775807\n"), "first_seed");
+  expect(with(good, "margin = 0.01", "margin = inf"), "margin");
+  expect(with(good, "\"train.batch=4\"", "\"train.lr=1\""), "the study's to choose");
   expect(study_text("scales = [0.5, 2]\n"), "has 1 in it");
   expect(study_text("metric = \"speed\"\n"), "wrong_answers");
   expect("title = ", "study.toml:1");

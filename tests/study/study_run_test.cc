@@ -13,6 +13,7 @@
 #include "study/trial_runner.h"
 #include "study/tuning.h"
 #include "study_testing.h"
+#include "train/run_folder.h"
 
 namespace ddl {
 namespace {
@@ -88,6 +89,34 @@ TEST(StudyRun, ARunThatDivergesIsAResult) {
   EXPECT_EQ(record->result("loss"), std::numeric_limits<double>::infinity());
 }
 
+// A run that ended, and whose process was killed before the record was written.
+TEST(StudyRun, AFinishedRunIsNotTrainedAgain) {
+  SmallStudy s;
+  const Dataset data = Dataset::open(s.study.data, kOneThread);
+  const TrialRunner runner{s.study, data, s.out.runs(), "test 1", s.signals, kOneThread};
+  const Trial trial{"XS", "baseline", Stage::kConfirm, 0.016, 1, 101};
+  const auto first = runner.run(trial, [](const std::string&) {});
+  const auto again = runner.run(trial, [](const std::string& problem) { FAIL() << problem; });
+  ASSERT_TRUE(first && again);
+  EXPECT_EQ(again->endpoints[0].loss, first->endpoints[0].loss);
+  EXPECT_EQ(again->endpoints[1].tokens, first->endpoints[1].tokens);
+  const auto steps = records(runner.folder(trial, 3840), "step");
+  EXPECT_EQ(steps.size(), 20u);
+}
+
+// Somebody trains there: neither damage nor a reason to give the study up.
+TEST(StudyRun, ARunOfAnotherProcessIsLeftAlone) {
+  SmallStudy s;
+  const Dataset data = Dataset::open(s.study.data, kOneThread);
+  const TrialRunner runner{s.study, data, s.out.runs(), "test 1", s.signals, kOneThread};
+  const Trial trial{"XS", "baseline", Stage::kTune, 0.016, 1, 1};
+  runner.run(trial, [](const std::string&) {});
+  const std::string folder = runner.folder(trial, 3840);
+  const RunFolder busy(folder, RunFolder::Purpose::kResume);
+  EXPECT_THROW(runner.run(trial, [](const std::string& problem) { FAIL() << problem; }), BusyRunError);
+  EXPECT_TRUE(std::filesystem::exists(folder));
+}
+
 TEST(StudyRun, ADamagedRunIsSetAsideAndRepeated) {
   SmallStudy s;
   const Dataset data = Dataset::open(s.study.data, kOneThread);
@@ -115,7 +144,7 @@ TEST(StudyRun, ADamagedRecordIsSetAsideAndRepeated) {
   write_file_atomic(path, "{\"format\": \"ddl-tr");
   EXPECT_EQ(s.work(), 0);
   EXPECT_EQ(losses(), before);
-  EXPECT_TRUE(std::filesystem::exists(path + ".damaged"));
+  EXPECT_TRUE(std::filesystem::exists(path + ".damaged-1"));
   EXPECT_NE(contents_of(s.out.problems()).find("no JSON object"), std::string::npos);
 }
 
@@ -128,6 +157,16 @@ TEST(StudyRun, RefusesBeforeTheFirstRun) {
   Study short_budget = s.study;
   short_budget.sizes[0].tokens = {100};
   EXPECT_THROW(StudyCosts(short_budget, data, kOneThread), UserError);
+  Study no_answers = s.study;
+  no_answers.metric = "wrong_answers";
+  EXPECT_NO_THROW(StudyCosts(no_answers, data, kOneThread));  // this data knows its answers
+  Study one_budget = s.study;
+  one_budget.sizes[0].tokens = {3840};
+  one_budget.questions[0].match = Question::Match::kFlops;
+  EXPECT_THROW(StudyCosts(one_budget, data, kOneThread), UserError);
+  Study same_steps = s.study;
+  same_steps.sizes[0].tokens = {3840, 3841};
+  EXPECT_THROW(StudyCosts(same_steps, data, kOneThread), UserError);
   Study cosine = s.study;
   cosine.settings.push_back("train.schedule=cosine");
   EXPECT_THROW(StudyCosts(cosine, data, kOneThread), UserError);
