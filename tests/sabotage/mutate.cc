@@ -252,7 +252,6 @@ class Attack {
 
     write(folder_ / "study.toml", kStudy);
     well(study_command("study"));
-    fs::copy(folder_ / "study.toml", folder_ / "study/study.toml");
     const std::string record = "study/records/XS.baseline.tune.rate-0.004.scale-1.seed-1.json";
     well({"report", "run", "--out", "page.html", "--json", "page.json"});
     const Command report_study = {"report", "study", "--out", "page.html"};
