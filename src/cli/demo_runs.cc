@@ -209,10 +209,10 @@ class LiveChart {
   std::ptrdiff_t lines_ = 0;
 };
 
-// Who learned faster at first: how many steps each took to where the slower one was after a quarter of them.
+// Who learned faster at first: how many steps each took to where the slower one was after a tenth of them.
 std::string head_start(const Learner& a, const Learner& b) {
   if (a.losses().size() < 40) return "";
-  const double loss = std::max(a.smooth_at(0.25), b.smooth_at(0.25));
+  const double loss = std::max(a.smooth_at(0.1), b.smooth_at(0.1));
   return fmt::format("To come below a training loss of {:.2f}, {} took {} steps and {} took {}.\n", loss,
                      a.rule(), a.first_step_below(loss), b.rule(), b.first_step_below(loss));
 }
