@@ -90,7 +90,7 @@ int work_on_study(const Study& study, const StudyFolder& folder, const std::stri
                   const StopSignals& signals, const Exec& ex) {
   open_study_folder(folder, study);
   const Dataset data = Dataset::open(study.data, ex);
-  StudyCosts(study, data, ex);  // refuses what cannot be trained
+  [[maybe_unused]] const StudyCosts costs(study, data, ex);  // refuses what cannot be trained
   const TrialRunner runner{study, data, folder.runs(), program, signals, ex};
   while (signals.received() == 0) {
     const Records records = Records::read(folder.records(), study);
