@@ -1,5 +1,6 @@
 // The page in a real browser: nothing in its console, no request, and every point where the numbers say. Needs
 // chromium (apt-get install chromium), and is skipped without it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
