@@ -117,14 +117,6 @@ void remove_left_temporaries(const std::string& path) {
   }
 }
 
-// Whether `path` still names the open file: another process may have removed it just before it was locked.
-bool still_named(int file, const std::string& path) {
-  struct stat open {
-  }, named{};
-  return ::fstat(file, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
-         open.st_dev == named.st_dev;
-}
-
 // Exists and is no plain file: a pipe, a device, or a folder, which FileWriter refuses.
 bool is_special(const std::string& path) {
   struct stat info {};
@@ -143,6 +135,13 @@ std::string follow_links(std::string path) {
 }
 
 }  // namespace
+
+bool still_named(int file, const std::string& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(file, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
+         open.st_dev == named.st_dev;
+}
 
 std::string read_file(const std::string& path, std::uint64_t limit) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -115,5 +115,7 @@ void remove_all(const std::string& path);    // a file or a folder with everythi
 void exchange_paths(const std::string& a, const std::string& b);
 void rename_path(const std::string& from, const std::string& to);  // and syncs the folder of `to`
 std::string parent_folder(const std::string& path);                // "." where there is none
+// Whether `path` still names the open file: another process may have removed or replaced it.
+bool still_named(int file, const std::string& path);
 
 }  // namespace ddl

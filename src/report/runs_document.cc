@@ -13,6 +13,7 @@
 #include "io/sha256.h"
 #include "report/curve.h"
 #include "report/run_groups.h"
+#include "report/spread.h"
 #include "train/console.h"
 
 namespace ddl {
@@ -25,16 +26,6 @@ using Align = TableBlock::Align;
 std::string plural(std::size_t count, const std::string& word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
-
-// Lowest and highest of some values, and their mean. Of no values: NaN.
-struct Spread {
-  double mean = NAN, low = NAN, high = NAN;
-  explicit Spread(const std::vector<double>& values) {
-    double sum = 0;
-    for (const double v : values) sum += v, low = std::fmin(low, v), high = std::fmax(high, v);
-    if (!values.empty()) mean = sum / static_cast<double>(values.size());
-  }
-};
 
 double last_validation(const RunRecords& run) {
   return run.validations.empty() ? NAN : run.validations.back().loss;

@@ -69,14 +69,6 @@ bool is_abandoned(const std::string& path, const std::string& folder) {
   return has_status && folder_time(folder) - modified(status) > kStaleClaimSeconds;
 }
 
-// Whether `path` names the open file.
-bool is_named(int file, const std::string& path) {
-  struct stat open {
-  }, named{};
-  return ::fstat(file, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
-         open.st_dev == named.st_dev;
-}
-
 // Takes the place of an owner that is gone. One at a time: a second one that found the old claim abandoned must
 // look again, or it would remove the claim of the first.
 bool take_over(const std::string& own, const std::string& path, const std::string& folder) {
@@ -126,7 +118,7 @@ Claim::~Claim() {
   }
   wake_.notify_all();
   toucher_.join();
-  if (is_named(file_, path_)) ::unlink(path_.c_str());  // after a long pause it may be another's
+  if (still_named(file_, path_)) ::unlink(path_.c_str());  // after a long pause it may be another's
   ::close(file_);
 }
 

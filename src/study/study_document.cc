@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "io/file.h"
+#include "report/spread.h"
 #include "study/agenda.h"
 #include "study/answers.h"
 #include "study/best_of_n.h"
@@ -19,25 +20,6 @@ namespace ddl {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// Mean, lowest and highest of some values.
-struct Spread {
-  double mean = kNan, low = kNan, high = kNan, sd = kNan;
-  Index count = 0;
-};
-Spread spread(const std::vector<double>& values) {
-  Spread result;
-  result.count = std::ssize(values);
-  if (values.empty()) return result;
-  double sum = 0, squares = 0;
-  for (const double value : values) sum += value;
-  result.mean = sum / static_cast<double>(values.size());
-  for (const double value : values) squares += (value - result.mean) * (value - result.mean);
-  if (values.size() > 1) result.sd = std::sqrt(squares / static_cast<double>(values.size() - 1));
-  result.low = *std::min_element(values.begin(), values.end());
-  result.high = *std::max_element(values.begin(), values.end());
-  return result;
-}
 
 class StudyReport {
  public:
@@ -152,9 +134,9 @@ class StudyReport {
           values.push_back(record->endpoints[b].metric(study_.metric));
           flops.push_back(record->endpoints[b].flops), seconds.push_back(record->endpoints[b].seconds);
         }
-        const Spread at = spread(values);
+        const Spread at = Spread(values);
         series.x["tokens"].push_back(static_cast<double>(found.front()->endpoints[b].tokens));
-        series.x["flops"].push_back(spread(flops).mean), series.x["seconds"].push_back(spread(seconds).mean);
+        series.x["flops"].push_back(Spread(flops).mean), series.x["seconds"].push_back(Spread(seconds).mean);
         series.y.push_back(at.mean), series.lo.push_back(at.low), series.hi.push_back(at.high);
       }
       ends.series.push_back(series);
@@ -166,7 +148,7 @@ class StudyReport {
         const auto tokens = static_cast<double>(found.front()->validation[i].tokens);
         while_training.x["tokens"].push_back(tokens);
         while_training.x["flops"].push_back(tokens * found.front()->flops_per_token);
-        while_training.y.push_back(spread(values).mean);
+        while_training.y.push_back(Spread(values).mean);
       }
       if (!while_training.y.empty()) curve.series.push_back(while_training);
     }
@@ -215,7 +197,7 @@ class StudyReport {
       LinesBlock::Series series{.name = arm, .group = "", .x = {}, .y = {}, .lo = {}, .hi = {}};
       for (const auto& [rate, cell] : by_rate) {
         if (!std::isfinite(cell->mean)) continue;
-        const Spread at = spread(cell->losses);
+        const Spread at = Spread(cell->losses);
         series.x["rate"].push_back(rate);
         series.y.push_back(at.mean), series.lo.push_back(at.low), series.hi.push_back(at.high);
       }
@@ -327,13 +309,13 @@ class StudyReport {
         }
         for (const TrialRecord* record : reference)
           reference_seconds.push_back(record->endpoints.back().seconds);
-        const Spread at = spread(values);
+        const Spread at = Spread(values);
         table.rows.push_back(
             {arm, found.front()->parameters,
              reference.empty() ? kNan : found.front()->flops_per_token / reference.front()->flops_per_token,
-             reference.empty() ? kNan : spread(seconds).mean / spread(reference_seconds).mean, at.mean, at.sd,
+             reference.empty() ? kNan : Spread(seconds).mean / Spread(reference_seconds).mean, at.mean, at.sd,
              at.count, diverged(size, arm),
-             gain_text(compute_gain(curve, mean_end(found, size.tokens.size() - 1))), spread(spikes).mean});
+             gain_text(compute_gain(curve, mean_end(found, size.tokens.size() - 1))), Spread(spikes).mean});
         for (Json& cell : table.rows.back())
           if (cell.is_number_float()) cell = finite_or_null(cell.get<double>());
       }
@@ -352,7 +334,7 @@ class StudyReport {
         std::vector<double> values;
         for (const TrialRecord* record : confirmations(size, arm))
           values.push_back(record->result(study_.metric));
-        return spread(values).sd;
+        return Spread(values).sd;
       };
       noise.rows.push_back({answer.size, fmt::format("{} - {}", answer.question.a, answer.question.b),
                             finite_or_null(answer.result.sd),
@@ -410,7 +392,7 @@ class StudyReport {
       flops.push_back(record->endpoints[budget].flops);
       values.push_back(record->endpoints[budget].metric(study_.metric));
     }
-    return {spread(flops).mean, spread(values).mean};
+    return {Spread(flops).mean, Spread(values).mean};
   }
   static std::string gain_text(const ComputeGain& gain) {
     switch (gain.bound) {

@@ -136,9 +136,14 @@ std::optional<TrialRecord> TrialRunner::run(const Trial& trial,
         record.diverged = true;
         return record;
       } catch (const DamagedRunError& error) {
-        if (attempt > 1) throw;
-        problem(
-            fmt::format("{}: damaged, set aside as {}, and repeated: {}", out, set_aside(out), error.what()));
+        if (attempt > 2) throw;
+        if (request.branch.empty()) {
+          problem(fmt::format("{}: damaged, set aside as {}, and repeated: {}", out, set_aside(out),
+                              error.what()));
+        } else {  // the same bits, only later
+          problem(fmt::format("{}: trained from step 0, since it cannot branch: {}", out, error.what()));
+          shorter.clear();
+        }
       }
     }
     shorter = out;

@@ -226,7 +226,7 @@ void Run::open_branch(const std::string& out) {
     throw UserError(
         "--branch {}: it has no checkpoint of step {} or before, where both runs are still the same", trunk,
         last);
-  verify_checkpoint(from->folder);
+  reading_the_run([&] { verify_checkpoint(from->folder); });
   folder_.emplace(out, RunFolder::Purpose::kNew);
   // Into place under its own name: a process that is killed here leaves no half of a checkpoint.
   make_folders(folder_->checkpoints());

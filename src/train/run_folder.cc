@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -57,12 +56,7 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
 
 RunFolder::~RunFolder() { ::close(lock_); }
 
-bool RunFolder::is_there() const {
-  struct stat locked {
-  }, named{};
-  return ::fstat(lock_, &locked) == 0 && ::stat((path_ + "/.lock").c_str(), &named) == 0 &&
-         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
-}
+bool RunFolder::is_there() const { return still_named(lock_, path_ + "/.lock"); }
 
 void RunFolder::rewind_metrics(long step) const {
   if (!fs::exists(metrics())) return;

@@ -148,6 +148,24 @@ TEST(StudyRun, ADamagedRecordIsSetAsideAndRepeated) {
   EXPECT_NE(contents_of(s.out.problems()).find("no JSON object"), std::string::npos);
 }
 
+// The checkpoint that a longer budget would branch off is damaged: it is trained from step 0, to the same bits.
+TEST(StudyRun, ADamagedTrunkCostsTimeOnly) {
+  SmallStudy s;
+  const Dataset data = Dataset::open(s.study.data, kOneThread);
+  const TrialRunner runner{s.study, data, s.out.runs(), "test 1", s.signals, kOneThread};
+  const Trial trial{"XS", "baseline", Stage::kConfirm, 0.016, 1, 101};
+  const auto good = runner.run(trial, [](const std::string& problem) { FAIL() << problem; });
+  std::filesystem::remove_all(runner.folder(trial, 3840));
+  for (const auto& entry : std::filesystem::directory_iterator(runner.folder(trial, 1920) + "/checkpoints"))
+    if (!entry.path().string().ends_with("10"))  // all but the last step
+      write_file_atomic(entry.path().string() + "/optimizer.safetensors", "damaged");
+  std::string told;
+  const auto again = runner.run(trial, [&](const std::string& problem) { told += problem; });
+  ASSERT_TRUE(good && again);
+  EXPECT_EQ(again->endpoints[1].loss, good->endpoints[1].loss);
+  EXPECT_NE(told.find("cannot branch"), std::string::npos) << told;
+}
+
 TEST(StudyRun, RefusesBeforeTheFirstRun) {
   SmallStudy s;
   const Dataset data = Dataset::open(s.study.data, kOneThread);
