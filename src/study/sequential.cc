@@ -1,5 +1,6 @@
 #include "study/sequential.h"
 
+#include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 
@@ -83,10 +84,10 @@ SequentialResult decide(std::span<const double> differences, std::span<const Loo
     result.p = paired.p;
     result.t = paired.p == 1 ? 0 : paired.mean / paired.standard_error;
     result.interval = paired.t;
-    result.ninety = paired_t(seen, 0.9).t;
+    result.equivalence = paired_t(seen, std::max(0.0, 1 - 2 * look.nominal_p)).t;
     if (paired.p <= look.nominal_p)
       result.verdict = paired.mean < 0 ? Verdict::kBetter : Verdict::kWorse;
-    else if (result.ninety.inside(-margin, margin))
+    else if (result.equivalence.inside(-margin, margin))
       result.verdict = Verdict::kEquivalent;
     if (result.verdict != Verdict::kUndecided) break;
   }
