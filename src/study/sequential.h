@@ -41,13 +41,13 @@ struct SequentialResult {
   Index look = 0;        // the look that decided, or the last complete one, from 1; 0: none is complete
   Index pairs = 0;       // of that look
   Index next_pairs = 0;  // how many pairs the next look needs; 0: the comparison has ended
-  double mean = 0, t = 0, p = 1;    // p is nominal: of this look alone
-  Interval interval = kEverything;  // level 1 - nominal p of the look
+  double mean = 0, t = 0, p = 1;       // p is nominal: of this look alone
+  Interval interval = kEverything;     // level 1 - nominal p of the look
   Interval equivalence = kEverything;  // level 1 - 2 nominal p of the look: decides equivalence
 };
 
 // Uses the first `pairs` differences of each look and none beyond, so that further runs never change a verdict. Throws
-// UserError where the looks are none that can be (pairs from 2 and rising, p in (0, 1)) or the margin is negative. A
+// UserError where the looks are none that can be (pairs from 2 and rising, p in (0, 0.5)) or the margin is negative. A
 // margin of 0 never ends with equivalence.
 SequentialResult decide(std::span<const double> differences, std::span<const Look> looks, double margin);
 

@@ -94,6 +94,7 @@ TEST(Sequential, RefusesImpossibleLooks) {
   EXPECT_THROW(decide(d, std::vector<Look>{{1, 0.05}}, 0.1), UserError);
   EXPECT_THROW(decide(d, std::vector<Look>{{8, 0.01}, {8, 0.05}}, 0.1), UserError);
   EXPECT_THROW(decide(d, std::vector<Look>{{8, 0}}, 0.1), UserError);
+  EXPECT_THROW(decide(d, std::vector<Look>{{8, 0.5}}, 0.1), UserError);
   EXPECT_THROW(decide(d, standard_looks(), -0.1), UserError);
 }
 
