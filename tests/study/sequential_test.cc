@@ -184,8 +184,9 @@ TEST(Sequential, OverallP) {
   SequentialResult first = decide(alternating(4, 4, 1), looks, 0);
   ASSERT_EQ(first.look, 1);
   EXPECT_NEAR(overall_p(first, looks), first.p, four_sigma(200000, first.p));
-  SequentialResult second = decide(alternating(8, 0.85, 1), looks, 0);
+  SequentialResult second = decide(alternating(8, 1.5, 1), looks, 0);
   ASSERT_EQ(second.look, 2);
+  ASSERT_LT(second.p, 0.01);
   EXPECT_GT(overall_p(second, looks), 0.03);  // what the first look alone has spent
   EXPECT_LT(overall_p(second, looks), 0.03 + second.p + four_sigma(200000, 0.06));
   EXPECT_EQ(overall_p(SequentialResult{}, looks), 1);
