@@ -1,0 +1,5 @@
+export class PlaygroundView {
+  constructor() { this.element = ddlFigure.html("p", { textContent: "soon" }); }
+  close() {}
+  redraw() {}
+}
