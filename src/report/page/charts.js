@@ -373,8 +373,7 @@ const ddlCharts = (() => {
   function heatColours(block, theme) {
     const palette = kHeat[theme === "dark" ? "dark" : "light"];
     const values = block.values.flat().filter(isNumber);
-    let low = values.length ? Math.min(...values) : 0;
-    let high = values.length ? Math.max(...values) : 1;
+    let [low, high] = block.range || (values.length ? [Math.min(...values), Math.max(...values)] : [0, 1]);
     const centred = isNumber(block.centre);
     if (centred) {
       const reach = Math.max(high - block.centre, block.centre - low, 1e-30);
@@ -383,7 +382,7 @@ const ddlCharts = (() => {
       [low, high] = [low - 0.5, high + 0.5];
     }
     const colour = (v) => {
-      const t = (v - low) / (high - low);
+      const t = Math.max(0, Math.min(1, (v - low) / (high - low)));
       if (!centred) return mix(palette.low, palette.high, t);
       return t < 0.5 ? mix(palette.middle, palette.below, 1 - 2 * t) : mix(palette.middle, palette.above, 2 * t - 1);
     };

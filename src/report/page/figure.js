@@ -147,7 +147,8 @@ const ddlFigure = (() => {
   // --- the figure
 
   // settings: {axis: the key to begin with, theme: () => "light" or "dark", width: () => pixels, or 0 for those there
-  // are, onRead: (x or null) => what else is to be done where the reader points; optional}. The element's `redraw` draws
+  // are, onRead: (x or null) => what else is to be done where the reader points; onDraw: (picture) => what else is to be
+  // drawn; both optional}. The element's `redraw` draws
   // it for the width and the theme it has by then, `update` also for a block whose members have changed, and `read`
   // shows the values at x (null: none).
   function figure(block, settings) {
@@ -173,6 +174,7 @@ const ddlFigure = (() => {
       }
       plot.prepend(drawn.root);
       readout?.attach(drawn);
+      settings.onDraw?.(drawn);
     }
     function choose(change) {
       change();

@@ -85,7 +85,7 @@ export function gateBlocks(run, series, sublayer) {
   const of = (record, s) => record.sublayers[s]?.series[series];
   const number = (v) => (typeof v === "number" ? v : null);
   const range = of(records.at(-1), 0)?.range;
-  const blocks = [{ kind: "heat", title: `Mean ${series} of every sublayer, while training`, unit: "mean over tokens; columns: steps",
+  const blocks = [{ kind: "heat", title: `Mean ${series} of every sublayer, while training`, unit: "mean over tokens", note: "A column is a step.",
     ...(series === "gate" ? { centre: 1 } : {}), columns: steps, rows: gateSublayers(run),
     values: gateSublayers(run).map((_, s) => records.map((record) => number(of(record, s)?.mean))) }];
   const counts = records.map((record) => of(record, sublayer)?.histogram);
@@ -94,7 +94,7 @@ export function gateBlocks(run, series, sublayer) {
     const edge = (b) => ddlCharts.shortNumber(range[0] + ((range[1] - range[0]) * b) / bins, 2);
     const share = (list, b) => list[b] / (list.reduce((sum, n) => sum + n, 0) || 1);
     const down = [...Array(bins).keys()].reverse();
-    blocks.push({ kind: "heat", title: `Histogram of the ${series} of ${gateSublayers(run)[sublayer]}`, unit: "share of tokens; columns: steps",
+    blocks.push({ kind: "heat", title: `Histogram of the ${series} of ${gateSublayers(run)[sublayer]}`, unit: "share of tokens", note: "A column is a step.",
       columns: steps, rows: down.map((b) => `${edge(b)} to ${edge(b + 1)}`), values: down.map((b) => counts.map((list) => share(list, b))) });
   }
   const at = { step: run.gates.map((record) => record.step) };
