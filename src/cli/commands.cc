@@ -15,6 +15,7 @@ void add_all_commands(Command app) {
   add_import_command(app);
   add_study_command(app);
   add_report_command(app);
+  add_serve_command(app);
   add_watch_command(app);
   add_info_command(app);
   add_bench_command(app);

@@ -16,6 +16,7 @@ void add_export_command(Command app);
 void add_import_command(Command app);
 void add_study_command(Command app);
 void add_report_command(Command app);
+void add_serve_command(Command app);
 void add_watch_command(Command app);
 void add_info_command(Command app);
 void add_bench_command(Command app);

@@ -1,34 +1,20 @@
 // The program as a user starts it: what it prints, where it prints it, and its exit code.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "core/record.h"
+#include "program/program_run.h"
 #include "test_folder.h"
 
 namespace ddl {
 namespace {
 
-class Program : public ::testing::Test {
+class Program : public ProgramRun {
  protected:
-  struct Result {
-    int code;
-    std::string out, err;
-  };
-  // In a shell, in the test's folder; "ddl" is the program.
-  Result run(const std::string& command) {
-    const std::string script = "cd " + folder_.path() +
-                               " && export DDL_THREADS=1; ddl() { " DDL_PROGRAM " \"$@\"; }; ( " + command +
-                               " ) > out 2> err < /dev/null";
-    const int status = std::system(script.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents_of(folder_ / "out"),
-            contents_of(folder_ / "err")};
-  }
-  void run_well(const std::string& command) {
-    const Result result = run(command);
-    ASSERT_EQ(result.code, 0) << command << "\n" << result.err;
-  }
   std::vector<Json> records(const std::string& command) {
     const Result result = run(command);
     EXPECT_EQ(result.code, 0) << command << "\n" << result.err;
@@ -52,8 +38,6 @@ class Program : public ::testing::Test {
     folder_.write("bare/train.bin", tokens);
     folder_.write("bare/val.bin", tokens.substr(0, 300));
   }
-
-  TestFolder folder_;
 };
 
 TEST_F(Program, SaysItsVersion) {
