@@ -17,6 +17,7 @@ void add_all_commands(Command app) {
   add_study_command(app);
   add_report_command(app);
   add_metrics_command(app);
+  add_serve_command(app);
   add_watch_command(app);
   add_info_command(app);
   add_bench_command(app);

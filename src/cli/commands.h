@@ -18,6 +18,7 @@ void add_import_command(Command app);
 void add_study_command(Command app);
 void add_report_command(Command app);
 void add_metrics_command(Command app);
+void add_serve_command(Command app);
 void add_watch_command(Command app);
 void add_info_command(Command app);
 void add_bench_command(Command app);

@@ -12,8 +12,10 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/exec.h"
 #include "core/record.h"
 #include "io/file.h"
+#include "report/run_records.h"
 #include "serve/server.h"
 
 namespace ddl {
@@ -45,16 +47,17 @@ class EndSignals {
   sigset_t set_, before_;
 };
 
+// From the file, or from DDL_API_KEY where none is named; "": none.
 std::string read_key(const std::string& file) {
-  if (file.empty()) {
-    const char* key = std::getenv("DDL_API_KEY");
-    return key ? key : "";
-  }
-  std::string key = read_file(file, 4096);
+  std::string key;
+  if (!file.empty())
+    key = read_file(file, 4096);
+  else if (const char* from_environment = std::getenv("DDL_API_KEY"))
+    key = from_environment;
   while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
-  if (key.size() < 16)
+  if ((!file.empty() || !key.empty()) && key.size() < 16)
     throw UserError("{}: expected a key of 16 characters or more, found {}; `openssl rand -hex 32` makes one",
-                    file, key.size());
+                    file.empty() ? "DDL_API_KEY" : file, key.size());
   return key;
 }
 
@@ -83,8 +86,9 @@ struct ServeCommand {
 
   void execute() {
     options.http.gate.api_key = read_key(key_file);
+    if (!json) options.models.say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
     EndSignals signals;
-    Server server(options);
+    Server server(options, default_exec());
     say(server);
     signals.wait();
     if (!json) fmt::print(stderr, "finishing the requests under way; a second Ctrl-C ends at once\n");
@@ -92,19 +96,47 @@ struct ServeCommand {
   }
 
  private:
-  void say(const Server& server) const {
+  void say(Server& server) const {
+    const std::string address = server.address();
     if (json) {
       Json record = make_record("serving");
-      record["address"] = server.address();
+      record["address"] = address;
+      record["models"] = server.models().names();
       std::puts(to_line(record).c_str());
+    } else if (server.models().names().empty()) {
+      fmt::print("{}/\n  curl {}/api/runs\nCtrl-C ends.\n", address, address);
     } else {
-      fmt::print("{}/\n  curl {}/api/runs\nCtrl-C ends.\n", server.address(), server.address());
+      const std::string key =
+          options.http.gate.api_key.empty() ? "" : " -H \"Authorization: Bearer $DDL_API_KEY\"";
+      fmt::print(
+          "{0}/ is the page, {0}/v1 the address for OpenAI's clients. To try it:\n"
+          "  curl {0}/v1/completions -H 'Content-Type: application/json'{1} -d "
+          "'{{\"model\": \"{2}\", \"prompt\": \"Once\", \"max_tokens\": 40}}'\n"
+          "Ctrl-C ends.\n",
+          address, key, server.models().names().front());
     }
     std::fflush(stdout);
   }
 };
 
 }  // namespace
+
+void add_serve_command(Command app) {
+  auto c = std::make_shared<ServeCommand>();
+  Command serve = app.add_command("serve", "Models behind OpenAI's interface, with a page to try them");
+  serve.add_option("models", c->paths, "Runs, checkpoints, or folders with config.json and weights")
+      .required();
+  serve.add_option("--slots", c->options.models.slots, "Texts that a model writes at a time")
+      .range(1, 256)
+      .show_default();
+  c->add_options(serve);
+  serve.on_run([c] {
+    c->options.models.paths = c->paths;
+    for (const std::string& path : c->paths)
+      if (is_run_folder(path)) c->options.watch.push_back(path);
+    c->execute();
+  });
+}
 
 void add_watch_command(Command app) {
   auto c = std::make_shared<ServeCommand>();

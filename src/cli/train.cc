@@ -12,6 +12,7 @@
 #include "data/progress_line.h"
 #include "infer/generation.h"
 #include "model/engine.h"
+#include "serve/server.h"
 #include "train/config_page.h"
 #include "train/find_lr.h"
 #include "train/run.h"
@@ -24,6 +25,8 @@ struct TrainCommand {
   RunRequest request;
   std::string engine;
   bool json = false, list = false, markdown = false, find_lr = false;
+  bool watch = false;
+  int port = 0;
 
   void execute() {
     if (!engine.empty()) request.sets.push_back("model.engine=" + engine);
@@ -33,6 +36,8 @@ struct TrainCommand {
     if (find_lr) return find_rate(signals);
     request.style = Console::style_for(json);
     request.sample = sample;
+    std::unique_ptr<Server> page;
+    if (watch) page = open_page();
     const RunOutcome outcome = run_training(request, signals, default_exec());
     if (outcome.signal != 0) throw ExitWithCode(128 + outcome.signal);
   }
@@ -43,6 +48,23 @@ struct TrainCommand {
         markdown ? config_page()
                  : load_run_config({request.preset, "", request.config_file, request.sets}).options().help();
     std::fputs(text.c_str(), stdout);
+  }
+
+  // The run's own page, as long as it trains.
+  std::unique_ptr<Server> open_page() const {
+    ServeOptions options;
+    options.http.port = port;
+    options.watch = {out_folder(request)};
+    auto page = std::make_unique<Server>(options, Exec{});
+    if (json) {
+      Json record = make_record("serving");
+      record["address"] = page->address();
+      std::puts(to_line(record).c_str());
+    } else {
+      fmt::print("{}/ shows this run while it trains\n", page->address());
+    }
+    std::fflush(stdout);
+    return page;
   }
 
   // The same choices of chance every time: what differs between two samples is the model.
@@ -92,6 +114,10 @@ void add_train_command(Command app) {
   train.add_option("--preset", c->request.preset, "Sizes: tiny, mini, small or medium");
   train.add_option("--engine", c->engine, "What computes: native, or the slow reference")
       .one_of(engine_names());
+  train.add_flag("--watch", c->watch, "Show the run in a browser while it trains, and print the address");
+  train.add_option("--watch-port", c->port, "The port of --watch; 0: any that is free")
+      .range(0, 65535)
+      .show_default();
   train.add_flag("--json", c->json, "Print every record as a line of JSON");
   train.add_flag("--find-lr", c->find_lr,
                  "Try growing learning rates for 100 steps, suggest one, and write no run");

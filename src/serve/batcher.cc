@@ -8,6 +8,19 @@
 
 namespace ddl {
 
+std::vector<std::int32_t> most_likely(std::span<const float> logits_V, Index count) {
+  std::vector<std::int32_t> ids;
+  const auto before = [&](std::int32_t a, std::int32_t b) {
+    return logits_V[a] != logits_V[b] ? logits_V[a] > logits_V[b] : a < b;
+  };
+  for (std::int32_t id = 0; count > 0 && id < std::ssize(logits_V); ++id) {
+    if (std::ssize(ids) == count && !before(id, ids.back())) continue;
+    ids.insert(std::upper_bound(ids.begin(), ids.end(), id, before), id);
+    if (std::ssize(ids) > count) ids.pop_back();
+  }
+  return ids;
+}
+
 TokenScore score_token(std::span<const float> logits_V, std::int32_t token, Index best) {
   // log p_v = (z_v - largest) - log sum_w exp(z_w - largest)
   const double largest = *std::max_element(logits_V.begin(), logits_V.end());
@@ -16,16 +29,7 @@ TokenScore score_token(std::span<const float> logits_V, std::int32_t token, Inde
   const double log_sum = std::log(sum);
   const auto log_probability = [&](std::int32_t id) { return (logits_V[id] - largest) - log_sum; };
   TokenScore score{token, log_probability(token), {}};
-  std::vector<std::int32_t> ids;
-  const auto before = [&](std::int32_t a, std::int32_t b) {
-    return logits_V[a] != logits_V[b] ? logits_V[a] > logits_V[b] : a < b;
-  };
-  for (std::int32_t id = 0; best > 0 && id < std::ssize(logits_V); ++id) {
-    if (std::ssize(ids) == best && !before(id, ids.back())) continue;
-    ids.insert(std::upper_bound(ids.begin(), ids.end(), id, before), id);
-    if (std::ssize(ids) > best) ids.pop_back();
-  }
-  for (const std::int32_t id : ids) score.best.emplace_back(id, log_probability(id));
+  for (const std::int32_t id : most_likely(logits_V, best)) score.best.emplace_back(id, log_probability(id));
   return score;
 }
 

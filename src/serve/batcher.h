@@ -28,6 +28,8 @@ struct TokenScore {
   std::vector<std::pair<std::int32_t, double>> best;  // most likely first, as many as were asked for
 };
 
+// The `count` most likely tokens, the smaller id first among equals.
+std::vector<std::int32_t> most_likely(std::span<const float> logits_V, Index count);
 // log p of a token and of the `best` most likely ones. logits_V must be finite.
 TokenScore score_token(std::span<const float> logits_V, std::int32_t token, Index best);
 

@@ -512,6 +512,7 @@ void HttpHub::begin_draining() {
 }
 
 void HttpHub::end() {
+  if (!thread_.joinable()) return;
   post([this] {
     begin_draining();
     for (const auto& session : std::set<std::shared_ptr<HttpSession>>(sessions)) session->close();
@@ -528,8 +529,9 @@ void HttpHub::end() {
 HttpServer::HttpServer(const HttpOptions& options, HttpHandler handler)
     : hub_(std::make_shared<HttpHub>(options, std::move(handler))) {
   hub_->listen();
-  hub_->run();
 }
+
+void HttpServer::run() { hub_->run(); }
 
 HttpServer::~HttpServer() { hub_->end(); }
 

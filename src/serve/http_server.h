@@ -33,8 +33,9 @@ class HttpHub;
 
 class HttpServer {
  public:
-  // Listens at once. Throws UserError where the address cannot be had.
+  // Takes the address. Throws UserError where it cannot be had.
   HttpServer(const HttpOptions& options, HttpHandler handler);
+  void run();     // from here on requests are answered
   ~HttpServer();  // cuts what is still open
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

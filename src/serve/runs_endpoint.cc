@@ -45,8 +45,6 @@ Json report_of(const HttpRequest& request, RunShelf& shelf) {
 
 }  // namespace
 
-void send_json(const HttpReplyPtr& reply, const Json& json) { reply->send({.body = to_line(json)}); }
-
 void add_runs(Router& router, RunShelf& shelf) {
   router.add("GET", "/api/runs", Router::On::kWorker,
              [&shelf](const HttpRequest&, const HttpReplyPtr& reply) { send_json(reply, shelf.list()); });

@@ -40,8 +40,8 @@ Index probe_tokens(Index tokens, Index context) {
 
 }  // namespace
 
-ServedModel::ServedModel(std::string name, const std::string& path, Index slots, const Exec& ex)
-    : name_(std::move(name)), loaded_(load_model(path, {}, ex)) {
+ServedModel::ServedModel(std::string name, LoadedModel loaded, Index slots, const Exec& ex)
+    : name_(std::move(name)), loaded_(std::move(loaded)) {
   step_ = step_of_folder(loaded_.folder);
   created_ = written_at(loaded_.folder);
   decoder_ = make_decoder(loaded_.weights, {.slots = slots, .chunk = Batcher::kStepTokens}, ex);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/exec.h"
@@ -20,7 +22,9 @@ namespace ddl {
 class ServedModel {
  public:
   // `path` is a run, a checkpoint or a model's folder. Throws UserError.
-  ServedModel(std::string name, const std::string& path, Index slots, const Exec& ex);
+  ServedModel(std::string name, const std::string& path, Index slots, const Exec& ex)
+      : ServedModel(std::move(name), load_model(path, {}, ex), slots, ex) {}
+  ServedModel(std::string name, LoadedModel loaded, Index slots, const Exec& ex);
 
   const std::string& name() const { return name_; }
   const std::string& folder() const { return loaded_.folder; }  // not for clients

@@ -10,11 +10,13 @@ namespace {
 
 bool is_loopback(const std::string& host) { return host.starts_with("127.") || host == "::1"; }
 
+// As an address has it: "[::1]".
+std::string bracketed(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
 HttpOptions with_own_host(HttpOptions http) {
-  if (http.host.find(':') == std::string::npos)
-    http.gate.allow_hosts.push_back(http.host);
-  else
-    http.gate.allow_hosts.push_back("[" + http.host + "]");
+  http.gate.allow_hosts.push_back(bracketed(http.host));
   return http;
 }
 
@@ -28,29 +30,36 @@ void check_address(const HttpOptions& http) {
         http.host);
 }
 
-Server::Server(const ServeOptions& options)
-    : options_(options), shelf_(options.watch), worker_(std::make_unique<Worker>()) {
-  check_address(options_.http);
-  router_ = std::make_unique<Router>(*worker_);
+Server::Server(const ServeOptions& options, const Exec& ex)
+    : options_((check_address(options.http), options)),
+      runs_(options.watch),
+      models_(options.models, ex),
+      compute_(std::make_unique<ComputeThread>(ex)),
+      worker_(std::make_unique<Worker>()),
+      router_(std::make_unique<Router>(*worker_)) {
   add_page(*router_);
-  add_runs(*router_, shelf_);
-  router_->add("GET", "/health", Router::On::kConnections, [](const HttpRequest&, const HttpReplyPtr& reply) {
-    send_json(reply, Json{{"status", "ok"}});
-  });
+  add_runs(*router_, runs_);
+  add_completions(*router_, models_, *compute_);
+  add_chat(*router_, models_, *compute_);
+  add_embeddings(*router_, models_, *compute_);
+  add_trace(*router_, models_, *compute_);
+  add_tokenize(*router_, models_);
+  add_models(*router_, models_, *compute_, [this] { return http_->connections(); });
   http_ = std::make_unique<HttpServer>(
       with_own_host(options_.http),
-      [this](HttpRequest request, HttpReplyPtr reply) { router_->handle(std::move(request), reply); });
+      [this](HttpRequest request, const HttpReplyPtr& reply) { router_->handle(std::move(request), reply); });
+  http_->run();
 }
 
-// Connections first: nothing new comes, and replies of jobs under way go nowhere.
+// Connections first: nothing new comes, and what is still being computed goes nowhere.
 Server::~Server() {
   http_.reset();
   worker_.reset();
+  compute_.reset();
 }
 
 std::string Server::address() const {
-  const std::string& host = options_.http.host;
-  return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : "[" + host + "]", port());
+  return fmt::format("http://{}:{}", bracketed(options_.http.host), port());
 }
 
 }  // namespace ddl

@@ -28,11 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string default_out(const RunRequest& request) {
-  return "runs/" + (request.config_file.empty() ? std::string("default")
-                                                : fs::path(request.config_file).stem().string());
-}
-
 bool names_a_preset(const RunRequest& request) {
   return !request.preset.empty() ||
          std::any_of(request.sets.begin(), request.sets.end(),
@@ -245,7 +240,7 @@ void Run::open_branch(const std::string& out) {
 }
 
 void Run::open() {
-  const std::string out = request_.out.empty() ? default_out(request_) : request_.out;
+  const std::string out = out_folder(request_);
   if (!request_.from.empty() + !request_.branch.empty() + request_.resume > 1)
     throw UserError("--from and --branch start a new run, --resume continues an old one: give one of them");
   if (request_.resume) {
@@ -607,6 +602,12 @@ RunOutcome Run::train() {
 }
 
 }  // namespace
+
+std::string out_folder(const RunRequest& request) {
+  if (!request.out.empty()) return request.out;
+  return "runs/" + (request.config_file.empty() ? std::string("default")
+                                                : fs::path(request.config_file).stem().string());
+}
 
 RunOutcome run_training(const RunRequest& request, const StopSignals& signals, const Exec& ex) {
   return Run(request, signals, ex).train();

@@ -29,6 +29,9 @@ struct RunRequest {
   Sample sample = {};
 };
 
+// Where the run will be: `out`, or runs/ and the name of its configuration.
+std::string out_folder(const RunRequest& request);
+
 struct RunOutcome {
   std::string folder;
   Index step = 0;

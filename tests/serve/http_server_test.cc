@@ -8,20 +8,10 @@
 
 #include "core/clock.h"
 #include "core/error.h"
-#include "serve/client.h"
+#include "serve/serve_testing.h"
 
 namespace ddl {
 namespace {
-
-void pause(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
-
-// Until it holds, or a while has passed.
-template <class Condition>
-bool soon(Condition&& condition, double seconds = 10) {
-  for (const double until = now() + seconds; now() < until; pause(0.002))
-    if (condition()) return true;
-  return condition();
-}
 
 HttpOptions short_deadlines() {
   HttpOptions options;
@@ -36,7 +26,9 @@ class HttpServerTest : public ::testing::Test {
  protected:
   explicit HttpServerTest(const HttpOptions& options = short_deadlines())
       : server_(options,
-                [this](HttpRequest request, HttpReplyPtr reply) { handle(std::move(request), reply); }) {}
+                [this](HttpRequest request, HttpReplyPtr reply) { handle(std::move(request), reply); }) {
+    server_.run();
+  }
 
   void handle(HttpRequest request, const HttpReplyPtr& reply) {
     if (request.path == "/keep") {
@@ -86,7 +78,7 @@ TEST_F(HttpServerTest, WaitsForAContinueThatWasAskedFor) {
   client.send(
       "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
       "Expect: 100-continue\r\n\r\n");
-  pause(0.05);
+  pause_for(0.05);
   client.send("ok");
   EXPECT_EQ(client.answer().json()["body"], "ok");
 }
@@ -178,14 +170,14 @@ TEST_F(HttpServerTest, AStreamThatIsNotReadEndsInsteadOfGrowing) {
   kept_[0]->start_stream({});
   int written = 0;
   const std::string piece(256 << 10, 'x');
-  while (!kept_[0]->gone() && written < 1000) kept_[0]->write(piece), ++written, pause(0.001);
+  while (!kept_[0]->gone() && written < 1000) kept_[0]->write(piece), ++written, pause_for(0.001);
   EXPECT_LT(written, 1000);
 }
 
 TEST_F(HttpServerTest, AnIdleConnectionEnds) {
   Client client(server_.port());
   EXPECT_EQ(client.get("/").status, 200);
-  pause(0.5);  // longer than a header may take
+  pause_for(0.5);  // longer than a header may take
   EXPECT_EQ(client.get("/").status, 200) << "between requests it may wait longer";
   EXPECT_TRUE(client.ends_within(3));
   EXPECT_TRUE(soon([&] { return server_.connections() == 0; }));
@@ -200,7 +192,7 @@ TEST_F(HttpServerTest, DrainingFinishesWhatIsUnderWay) {
   EXPECT_TRUE(idle.ends_within(2));
   EXPECT_FALSE(Client(server_.port()).get("/").status) << "no new ones";
   std::thread later([&] {
-    pause(0.1);
+    pause_for(0.1);
     kept_[0]->send({.body = "{}"});
   });
   EXPECT_TRUE(server_.drain(5));
@@ -212,10 +204,11 @@ TEST(HttpServer, RepliesMayOutliveIt) {
   std::vector<HttpReplyPtr> kept;
   std::atomic<int> count{0};
   {
-    const HttpServer server(short_deadlines(), [&](const HttpRequest&, HttpReplyPtr reply) {
+    HttpServer server(short_deadlines(), [&](const HttpRequest&, HttpReplyPtr reply) {
       kept.push_back(std::move(reply));
       ++count;
     });
+    server.run();
     Client client(server.port());
     client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     ASSERT_TRUE(soon([&] { return count == 1; }));
