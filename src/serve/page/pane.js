@@ -7,6 +7,8 @@ import { ranked, readClamped, readTrace } from "./trace.js";
 const { html, button } = ddlFigure;
 const { shortNumber } = ddlCharts;
 
+// The end-of-text that the server puts in front of a text is not part of it.
+const isStart = (token, i) => i === 0 && token.text === "<|endoftext|>";
 const signedNumber = (v) => (v > 0 ? "+" : "") + shortNumber(v, 2);
 
 export class Pane {
@@ -19,7 +21,8 @@ export class Pane {
     this.card = html("div", { className: "card", "aria-live": "polite" });
     this.map = new GateMap({ theme: settings.theme, onToken: (i) => this.mark(i), onClamp: (clamp) => this.hold(clamp) });
     this.key = html("p", { className: "note" });
-    this.element = html("section", { className: "pane" }, [this.title, html("div", { className: "read" }, [this.strip.element, this.card]), this.key, this.facts, this.map.element]);
+    const text = html("div", { className: "text-column" }, [this.strip.element, this.key, this.facts]);
+    this.element = html("section", { className: "pane" }, [this.title, html("div", { className: "read" }, [text, this.card]), this.map.element]);
     this.clear();
   }
   clear() {
@@ -77,9 +80,8 @@ export class Pane {
     this.tokens = trace.tokens;
     let length = 0;
     trace.tokens.forEach((token, i) => {
-      const hidden = i === 0 && token.logprob === null && token.text === "<|endoftext|>";
       this.strip.add(token, length >= prompt.length);
-      if (hidden) this.strip.element.firstChild.classList.add("hidden-token");
+      if (isStart(token, i)) this.strip.element.firstChild.classList.add("start");
       else length += token.text.length;
     });
     this.colour();
@@ -96,6 +98,7 @@ export class Pane {
     this.other = same ? { name, tokens } : null;
     if (tokens && !same) this.settings.say("The two models cut this text into different tokens: their probabilities cannot be compared one by one.");
     this.colour();
+    if (this.marked !== null) this.showCard(this.marked);
   }
   difference(i) {
     const [own, other] = [this.tokens[i]?.logprob ?? null, this.other?.tokens[i]?.logprob ?? null];
@@ -171,7 +174,7 @@ export class Pane {
   }
   // The text up to a token, with another one in its place.
   branch(i, text) {
-    const before = this.tokens.slice(0, i).filter((token, k) => !(k === 0 && token.text === "<|endoftext|>")).map((token) => token.text).join("");
+    const before = this.tokens.slice(0, i).filter((token, k) => !isStart(token, k)).map((token) => token.text).join("");
     this.settings.onBranch(before + text);
   }
 }

@@ -36,7 +36,7 @@ export class ReportsView {
 
   async show() {
     try {
-      const runs = (await listRuns(this.stop.signal)).filter((run) => run.step > 0);
+      const runs = (await listRuns(this.stop.signal)).filter((run) => run.step > 0).sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
       this.body.replaceChildren(...(runs.length ? folders(runs).map(([folder, inside]) => this.folder(folder, inside)) : [html("p", { className: "note", textContent: "There are no runs with records yet." })]));
     } catch (error) {
       if (error.name !== "AbortError") this.page.say(error.message);

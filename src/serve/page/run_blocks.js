@@ -88,6 +88,12 @@ export function gateBlocks(run, series, sublayer) {
   const blocks = [{ kind: "heat", title: `Mean ${series} of every sublayer, while training`, unit: "mean over tokens", note: "A column is a step.",
     ...(series === "gate" ? { centre: 1 } : {}), columns: steps, rows: gateSublayers(run),
     values: gateSublayers(run).map((_, s) => records.map((record) => number(of(record, s)?.mean))) }];
+  const at = { step: run.gates.map((record) => record.step) };
+  const before = run.gates.map((record) => number(record.sublayers[sublayer]?.discrepancy_before));
+  const after = run.gates.map((record) => number(record.sublayers[sublayer]?.discrepancy_after));
+  if (before.some((v) => v !== null))
+    blocks.push({ kind: "lines", title: `Discrepancy |v − r| at ${gateSublayers(run)[sublayer]}`, axes: [kAxes.step], y: { label: "mean over tokens", scale: "linear" },
+      series: [{ name: "before the write", x: at, y: before, style: "line" }, { name: "after the write", x: at, y: after, style: "line" }] });
   const counts = records.map((record) => of(record, sublayer)?.histogram);
   if (counts.every(Array.isArray) && counts[0].length && range) {
     const bins = counts[0].length;
@@ -97,12 +103,6 @@ export function gateBlocks(run, series, sublayer) {
     blocks.push({ kind: "heat", title: `Histogram of the ${series} of ${gateSublayers(run)[sublayer]}`, unit: "share of tokens", note: "A column is a step.",
       columns: steps, rows: down.map((b) => `${edge(b)} to ${edge(b + 1)}`), values: down.map((b) => counts.map((list) => share(list, b))) });
   }
-  const at = { step: run.gates.map((record) => record.step) };
-  const before = run.gates.map((record) => number(record.sublayers[sublayer]?.discrepancy_before));
-  const after = run.gates.map((record) => number(record.sublayers[sublayer]?.discrepancy_after));
-  if (before.some((v) => v !== null))
-    blocks.push({ kind: "lines", title: `Discrepancy |v − r| at ${gateSublayers(run)[sublayer]}`, axes: [kAxes.step], y: { label: "mean over tokens", scale: "linear" },
-      series: [{ name: "before the write", x: at, y: before, style: "line" }, { name: "after the write", x: at, y: after, style: "line" }] });
   return blocks;
 }
 

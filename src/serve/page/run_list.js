@@ -22,7 +22,7 @@ export class RunList {
     this.body = html("ul", { className: "run-list" });
     this.count = html("p", { className: "note" });
     this.element = html("aside", { className: "runs-aside", "aria-label": "runs" },
-      [html("div", { className: "toolbar" }, [this.filter, this.orders, button("none", () => this.onChoose([]))]), this.count, this.body]);
+      [html("div", { className: "toolbar" }, [this.filter, this.orders]), html("div", { className: "count" }, [this.count, button("show none", () => this.onChoose([]))]), this.body]);
   }
 
   show(runs, chosen) {

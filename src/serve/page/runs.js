@@ -7,6 +7,7 @@ import { RunList } from "./run_list.js";
 const { figure, html, button, tableElement } = ddlFigure;
 
 const kPollSeconds = 2;
+const kIdleSeconds = 30; // nothing is asked about a run that has been silent for so long
 const kFirstChosen = 4; // the runs that were written to last
 const kSmoothings = [["records", 0], ["1%", 0.01], ["3%", 0.03], ["10%", 0.1]];
 
@@ -30,7 +31,7 @@ export class RunsView {
     this.curves = html("section", { className: "charts" });
     this.gates = html("section", {});
     this.gateControls = html("div", { className: "toolbar" });
-    this.gateCharts = html("div", { className: "charts" });
+    this.gateCharts = html("div", { className: "charts stacked" });
     this.gates.append(html("h2", { textContent: "Gates" }), this.gateControls, this.gateCharts);
     this.configuration = html("section", {});
     this.hint = html("p", { className: "note", textContent: "" });
@@ -73,11 +74,11 @@ export class RunsView {
   // Whether any of the runs that are shown has something new.
   async refreshChosen() {
     const news = await Promise.all(this.chosen.map(async (name) => {
-      const { step, status } = this.runs.find((run) => run.name === name);
+      const { step, status, updated_s_ago: idle } = this.runs.find((run) => run.name === name);
       if (!this.data.has(name)) this.data.set(name, new RunData(name));
       const run = this.data.get(name);
       const version = `${step} ${status}`;
-      if (run.ready && run.version === version && status === "done") return false;
+      if (run.ready && run.version === version && (status === "done" || idle > kIdleSeconds)) return false;
       run.version = version;
       return run.refresh(this.stop.signal);
     }));

@@ -1,8 +1,8 @@
 // A text as its tokens, each coloured by a number; the arrow keys walk through them.
 const { html } = ddlFigure;
 
-// What would not be seen: spaces at an end, line ends.
-export const visible = (text) => text.replace(/ /g, "·").replace(/\n/g, "↵").replace(/\t/g, "→");
+// Spaces and line ends as signs that can be seen, and the end-of-text that begins a text by a shorter name.
+export const visible = (text) => (text === "<|endoftext|>" ? "⟨start⟩" : text).replace(/ /g, "·").replace(/\n/g, "↵").replace(/\t/g, "→");
 export const percent = (logprob) => (logprob === null ? "" : `${(100 * Math.exp(logprob)).toPrecision(3).replace(/\.?0+$/, "")}%`);
 
 // Colours of the background: one that deepens as a token becomes less likely, two for differences.
@@ -32,7 +32,8 @@ export class TokenStrip {
   // token: {text, logprob}; `own`: written by the model, not part of the prompt.
   add(token, own) {
     const index = this.element.children.length;
-    const shown = /^\s+$/.test(token.text) ? visible(token.text) + token.text.replace(/[^\n]/g, "") : token.text;
+    const blank = /^\s+$/.test(token.text);
+    const shown = blank ? visible(token.text) + token.text.replace(/[^\n]/g, "") : token.text === "<|endoftext|>" ? visible(token.text) : token.text;
     const element = html("span", { className: own ? "token own" : "token", role: "button", tabIndex: index === 0 ? 0 : -1, textContent: shown,
       "data-index": index, "aria-label": `${token.text}${token.logprob === null ? "" : `, probability ${percent(token.logprob)}`}` });
     this.element.append(element);
