@@ -107,11 +107,8 @@ TEST_F(StoredTokenizers, HaveNames) {
   BpeTokenizer(few_merges(WordPattern::kQwen2)).save(folder / "mine");
   EXPECT_EQ(store_tokenizer("mine.2", {folder / "mine"}), folder / "home/ddl/tokenizers/mine.2");
   // A vocabulary and its merges under any names, in any order.
-  Json vocab = Json::object();
-  for (const auto& [token, id] :
-       parse_json(contents_of(folder / "mine/tokenizer.json"))["model"]["vocab"].items())
-    vocab[token] = id;
-  folder.write("some-words.json", to_line(vocab));
+  const Json mine = parse_json(contents_of(folder / "mine/tokenizer.json"));
+  folder.write("some-words.json", to_line(mine["model"]["vocab"]));
   folder.write("joins", "#version: 0.2\n1 2\n12 3\n");
   store_tokenizer("gpt2", {folder / "joins", folder / "some-words.json"});
   EXPECT_EQ(stored_tokenizer_names(), (std::vector<std::string>{"gpt2", "mine.2"}));
