@@ -116,7 +116,7 @@ void add_eval_command(Command app) {
   eval.add_option("--text", c->texts,
                   "Loss on a text file, a folder of texts, or token shards; may be repeated")
       .one_value_each();
-  eval.add_option("--field", c->corpus.field, "The field of JSON Lines and Parquet with the text")
+  eval.add_option("--field", c->corpus.field, "The field of JSON Lines, CSV, TSV and Parquet with the text")
       .show_default();
   eval.add_option("--skip-bad", c->corpus.skip_bad, "Bad rows of a text to leave out before it is an error")
       .non_negative()

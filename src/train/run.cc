@@ -21,6 +21,7 @@
 #include "train/run_config.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
+#include "train/tensorboard.h"
 #include "train/trainer.h"
 
 namespace ddl {
@@ -119,6 +120,7 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RecordWriter> metrics_;
+  std::unique_ptr<TensorboardWriter> tensorboard_;  // null: not wanted
   std::unique_ptr<Console> console_;
   Index saved_step_ = -1, validated_step_ = -1;
   double saved_at_ = 0;
@@ -286,11 +288,14 @@ void Run::open() {
     changes_.clear();
   if (checkpoint_ || request_.resume) folder_->rewind_metrics(trainer_->progress().step);
   metrics_ = std::make_unique<RecordWriter>(folder_->metrics());
+  if (config_.train.tensorboard)
+    tensorboard_ = std::make_unique<TensorboardWriter>(folder_->tensorboard(), trainer_->progress().step + 1);
   begin();
 }
 
 void Run::emit(const Json& record) {
   metrics_->write(record);
+  if (tensorboard_) tensorboard_->write(record);
   console_->show(record);
   if (request_.on_record) request_.on_record(record);
 }
