@@ -13,6 +13,7 @@ void add_all_commands(Command app) {
   add_audit_command(app);
   add_export_command(app);
   add_import_command(app);
+  add_quantize_command(app);
   add_study_command(app);
   add_report_command(app);
   add_info_command(app);

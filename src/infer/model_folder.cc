@@ -1,5 +1,6 @@
 #include "infer/model_folder.h"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "infer/load.h"
 #include "io/file.h"
 #include "model/config_json.h"
+#include "model/packed_folder.h"
 #include "model/reference_layout.h"
 #include "model/stored_model.h"
 
@@ -42,7 +44,12 @@ WrittenModel write_folder(const StoredModel& stored, const Weights& weights, con
                     to_text(generation_config_json(stored.config(), end_of_text)));
   write_file_atomic(folder.path() + "/config.json", to_text(config));
   folder.commit();
-  return {stored.folder(), out, stored.config(), weights.table().parameter_count(), tokenizer != nullptr};
+  return {.from = stored.folder(),
+          .to = out,
+          .config = stored.config(),
+          .parameters = weights.table().parameter_count(),
+          .has_tokenizer = tokenizer != nullptr,
+          .bytes = std::filesystem::file_size(out + "/model.safetensors")};
 }
 
 WrittenModel write_own_layout(const StoredModel& stored, const Weights& weights, const Tokenizer* tokenizer,
@@ -63,6 +70,21 @@ WrittenModel export_model(const std::string& path, Layout layout, const std::str
   if (layout == Layout::kOwn) return write_own_layout(stored, weights, tokenizer.get(), folder, out);
   const ReferenceModel reference = to_reference(weights);
   return write_folder(stored, weights, tokenizer.get(), reference.tensors, reference.config, folder, out);
+}
+
+WrittenModel quantize_model(const std::string& path, WeightFormat format, const std::string& out,
+                            const Exec& ex) {
+  PartialFolder folder = new_folder(out);
+  const StoredModel stored(path);
+  if (stored.format() != WeightFormat::kF32)
+    throw UserError("{}: its weights are {} already; quantise the model they came from", path,
+                    info(stored.format()).name);
+  const auto tokenizer = load_model_tokenizer(stored, "");
+  Weights weights(stored.config(), format);
+  stored.load(weights, ex);
+  const PackedTensors packed(weights, ex);
+  return write_folder(stored, weights, tokenizer.get(), packed.tensors(),
+                      model_config_json(stored.config(), format), folder, out);
 }
 
 WrittenModel import_model(const std::string& folder, const std::string& tokenizer_path,

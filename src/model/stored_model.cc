@@ -4,6 +4,7 @@
 
 #include "io/checkpoint_folder.h"
 #include "model/config_json.h"
+#include "model/packed_folder.h"
 #include "model/reference_layout.h"
 
 namespace ddl {
@@ -38,15 +39,24 @@ StoredModel::StoredModel(const std::string& path) : folder_(find_model_folder(pa
   released_ = is_reference_config(text);
   config_ =
       released_ ? from_reference_config(text, config_path, weights_) : parse_model_config(text, config_path);
-  const ParamTable table = param_table(config_);
-  if (released_)
+  if (!released_) format_ = parse_stored_format(text, config_path);
+  const ParamTable table = param_table(config_, format_);
+  if (format_ != WeightFormat::kF32)
+    check_packed_weights(table, format_, weights_);
+  else if (released_)
     check_reference_weights(table, config_, weights_);
   else
     check_weights(table, weights_);
 }
 
 void StoredModel::load(Weights& weights, const Exec& ex) const {
-  if (released_)
+  if (weights.format() != format_) {
+    Weights stored(weights.config(), format_);
+    load(stored, ex);
+    weights = to_format(stored, weights.format(), ex);
+  } else if (format_ != WeightFormat::kF32)
+    load_packed_weights(weights, weights_, ex);
+  else if (released_)
     load_reference_weights(weights, weights_, ex);
   else
     load_weights(weights, weights_, ex);
