@@ -14,6 +14,7 @@ void add_all_commands(Command app) {
   add_audit_command(app);
   add_export_command(app);
   add_import_command(app);
+  add_quantize_command(app);
   add_study_command(app);
   add_report_command(app);
   add_metrics_command(app);

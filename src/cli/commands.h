@@ -15,6 +15,7 @@ void add_score_command(Command app);
 void add_audit_command(Command app);
 void add_export_command(Command app);
 void add_import_command(Command app);
+void add_quantize_command(Command app);
 void add_study_command(Command app);
 void add_report_command(Command app);
 void add_metrics_command(Command app);

@@ -64,7 +64,7 @@ struct EvalCommand {
   }
 
   void evaluate_tasks(const LoadedModel& loaded, Scorer& scorer, const Exec& ex) {
-    const std::string numbers = loaded.weights.config().numbers();
+    const std::string numbers = loaded.weights.numbers();
     request.model_hash =
         hash_model_folder(loaded.folder, numbers, load.tokenizer.empty() ? nullptr : loaded.tokenizer.get());
     const auto score = [&](std::span<const ScoreRequest> requests, Scorer::Scored scored) {
@@ -134,6 +134,8 @@ void add_eval_command(Command app) {
   eval.add_flag("--strict", c->request.strict,
                 "A task without its data, or a document that does not fit, is an error (default: left out)");
   eval.add_flag("--paper", c->paper, "The paper's results next to ours");
+  eval.add_option("--weights", c->load.weights, "auto, f32, bf16, q8 or q4 (default: as stored)")
+      .one_of({"auto", "f32", "bf16", "q8", "q4"});
   eval.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
   eval.add_flag(

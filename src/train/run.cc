@@ -254,6 +254,11 @@ void Run::open() {
       if (names_a_preset(request_))
         throw UserError("--from takes the sizes from the model in {}: leave the preset out", request_.from);
       start_.emplace(request_.from);
+      if (start_->format() != WeightFormat::kF32)
+        throw UserError(
+            "--from {}: its weights are {}, made for inference (ddl quantize): a step of training changes a "
+            "weight by less than such a number can hold; begin from the model it was made of",
+            request_.from, info(start_->format()).name);
     }
     load_config("");
     folder_.emplace(out, RunFolder::Purpose::kNew);
