@@ -9,6 +9,7 @@
 #include "core/exec.h"
 #include "core/json.h"
 #include "data/tokenizer.h"
+#include "dist/comm.h"
 #include "model/weights.h"
 #include "train/console.h"
 #include "train/signals.h"
@@ -27,6 +28,9 @@ struct RunRequest {
   using Sample = std::function<std::string(const Weights& weights, const Tokenizer& tokenizer,
                                            const std::string& prompt, const Exec& ex)>;
   Sample sample = {};
+  // Several ranks: each calls run_training with its own. `version` is the program's, which must be the same on all.
+  Comm* comm = nullptr;  // null: alone
+  std::string version = "";
 };
 
 struct RunOutcome {
@@ -46,6 +50,9 @@ struct DamagedRunError : UserError {
 
 // After this many updates in a row without a finite loss and gradient the run stops.
 inline constexpr Index kMaxSkippedInARow = 5;
+
+// Where the run is, or will be.
+std::string run_folder(const RunRequest& request);
 
 // Trains until the configured step, a signal, or an error. Throws UserError; what was saved stays saved.
 RunOutcome run_training(const RunRequest& request, const StopSignals& signals, const Exec& ex);
