@@ -22,6 +22,20 @@
 namespace ddl {
 namespace {
 
+// As `ddl export --layout` calls it.
+const char* layout_name(StoredLayout layout) {
+  switch (layout) {
+    case StoredLayout::kOwn:
+      return "own";
+    case StoredLayout::kReleased:
+      return "reference";
+    case StoredLayout::kTransformers:
+    case StoredLayout::kHunyuan:
+      return "transformers";
+  }
+  return "";
+}
+
 namespace fs = std::filesystem;
 
 // The newest record of an event in metrics.jsonl; null where there is none.
@@ -56,7 +70,7 @@ class Description {
     j["path"] = path_;
     j["kind"] = is_run_ ? "run" : trainer_.is_null() ? "model" : "checkpoint";
     j["weights"] = stored_ ? Json(stored_->folder()) : Json(nullptr);
-    if (stored_) j["layout"] = stored_->has_released_names() ? "reference" : "own";
+    if (stored_) j["layout"] = layout_name(stored_->layout());
     add_model(j);
     add_training(j);
     add_data(j);
@@ -150,7 +164,7 @@ class Description {
     } else if (stored_) {
       next["continue"] = fmt::format("./ddl train --from {} --data DATA --out RUN", here);
     }
-    if (stored_ && stored_->has_released_names())
+    if (stored_ && stored_->layout() != StoredLayout::kOwn)
       next["import"] = fmt::format("./ddl import {} --out DIR", here);
     else if (stored_)
       next["export"] = fmt::format("./ddl export {} --out DIR", here);

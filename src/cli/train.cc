@@ -15,6 +15,7 @@
 #include "data/progress_line.h"
 #include "infer/generation.h"
 #include "model/engine.h"
+#include "serve/server.h"
 #include "train/config_page.h"
 #include "train/find_lr.h"
 #include "train/run.h"
@@ -28,6 +29,8 @@ struct TrainCommand {
   std::string engine;
   Index local_ranks = 0;
   bool json = false, list = false, markdown = false, find_lr = false;
+  bool watch = false;
+  int port = 0;
 
   void execute() {
     if (!engine.empty()) request.sets.push_back("model.engine=" + engine);
@@ -42,14 +45,17 @@ struct TrainCommand {
     request.comm = &ranks.comm();
     request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
     resume_after_restart(ranks.launch());
-    const RunOutcome outcome = ranks.reporting_once([&] { return run_training(request, signals, ranks.exec()); });
+    std::unique_ptr<Server> page;
+    if (watch && ranks.comm().leads()) page = open_page();
+    const RunOutcome outcome =
+        ranks.reporting_once([&] { return run_training(request, signals, ranks.exec()); });
     if (outcome.signal != 0) throw ExitWithCode(128 + outcome.signal);
   }
 
  private:
   // A launcher that starts everything again after a failure repeats the command, which began the run the first time.
   void resume_after_restart(const Launch& launch) {
-    if (launch.restarts == 0 || !std::filesystem::exists(run_folder(request) + "/config.toml")) return;
+    if (launch.restarts == 0 || !std::filesystem::exists(out_folder(request) + "/config.toml")) return;
     request.resume = true;
     request.from = request.branch = "";
   }
@@ -59,6 +65,23 @@ struct TrainCommand {
         markdown ? config_page()
                  : load_run_config({request.preset, "", request.config_file, request.sets}).options().help();
     std::fputs(text.c_str(), stdout);
+  }
+
+  // The run's own page, as long as it trains.
+  std::unique_ptr<Server> open_page() const {
+    ServeOptions options;
+    options.http.port = port;
+    options.watch = {out_folder(request)};
+    auto page = std::make_unique<Server>(options, Exec{});
+    if (json) {
+      Json record = make_record("serving");
+      record["address"] = page->address();
+      std::puts(to_line(record).c_str());
+    } else {
+      fmt::print("{}/ shows this run while it trains\n", page->address());
+    }
+    std::fflush(stdout);
+    return page;
   }
 
   // The same choices of chance every time: what differs between two samples is the model.
@@ -109,6 +132,10 @@ void add_train_command(Command app) {
   train.add_option("--engine", c->engine, "What computes: native, or the slow reference")
       .one_of(engine_names());
   add_ranks_option(train, c->local_ranks);
+  train.add_flag("--watch", c->watch, "Show the run in a browser while it trains, and print the address");
+  train.add_option("--watch-port", c->port, "The port of --watch; 0: any that is free")
+      .range(0, 65535)
+      .show_default();
   train.add_flag("--json", c->json, "Print every record as a line of JSON");
   train.add_flag("--find-lr", c->find_lr,
                  "Try growing learning rates for 100 steps, suggest one, and write no run");

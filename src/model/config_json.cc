@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::size_t kLargestConfig = 1 << 18;  // real ones have a few kilobytes
 constexpr const char* kOwnModelType = "deep-delta";
+constexpr const char* kTransformersModelType = "deep_delta";  // a name that is also one in Python
 
 Json common_keys(const ModelConfig& c) {
   return Json{{"vocab_size", c.vocab},
@@ -32,6 +33,20 @@ Json model_config_json(const ModelConfig& config) {
   json["ddl"] = options.to_json()["model"];
   json["ddl"].erase("engine");  // what computes is no part of what the model is
   return json;
+}
+
+Json transformers_config_json(const ModelConfig& config, std::optional<Index> end_of_text) {
+  Json json = model_config_json(config);
+  json["model_type"] = kTransformersModelType;
+  json["auto_map"] = {{"AutoConfig", "configuration_deep_delta.DeepDeltaConfig"},
+                      {"AutoModelForCausalLM", "modeling_deep_delta.DeepDeltaForCausalLM"}};
+  if (end_of_text) json["bos_token_id"] = *end_of_text, json["eos_token_id"] = *end_of_text;
+  return json;
+}
+
+bool is_transformers_config(std::string_view config_json) {
+  const Json json = parse_json(config_json);
+  return json.is_object() && json.contains("model_type") && json["model_type"] == kTransformersModelType;
 }
 
 Json generation_config_json(const ModelConfig& config, std::optional<Index> end_of_text) {
@@ -64,8 +79,9 @@ ModelConfig parse_model_config(const std::string& text, const std::string& sourc
   if (!json.is_object()) throw UserError("{}: not a JSON object (empty, truncated or damaged)", source_name);
   if (!json.contains("ddl") || !json["ddl"].is_object())
     throw UserError(
-        "{}: expected \"ddl\" (this program's) or \"model_type\": \"nanogpt-pro\" (the paper's released "
-        "code)",
+        "{}: expected \"ddl\" (this program's), or \"model_type\": \"nanogpt-pro\" (the paper's released "
+        "code) or "
+        "\"hunyuan_v1_dense\" (the baseline in transformers)",
         source_name);
   ModelConfig config;
   if (const Json& own = json["ddl"]; own.contains("residual") && own["residual"].is_string()) {

@@ -12,6 +12,9 @@
 namespace ddl {
 
 Json model_config_json(const ModelConfig& config);
+// The same for Hugging Face transformers, which find the classes of modeling_deep_delta.py through it.
+Json transformers_config_json(const ModelConfig& config, std::optional<Index> end_of_text);
+bool is_transformers_config(std::string_view config_json);
 // generation_config.json, with the token that ends a document where it is known.
 Json generation_config_json(const ModelConfig& config, std::optional<Index> end_of_text);
 

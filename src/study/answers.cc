@@ -129,7 +129,8 @@ Json answers_json(const std::vector<Answer>& answers) {
     json["pairs_decided_on"] = answer.decision.pairs;
     json["mean"] = answer.decision.look > 0 ? answer.decision.mean : answer.result.mean;
     json["interval"] = Json::array({answer.decision.interval.low, answer.decision.interval.high});
-    json["interval_90"] = Json::array({answer.decision.ninety.low, answer.decision.ninety.high});
+    json["equivalence_interval"] =
+        Json::array({answer.decision.equivalence.low, answer.decision.equivalence.high});
     json["p"] = answer.decision.p;
     if (answer.question.primary) json["overall_p"] = answer.overall_p, json["holm_p"] = answer.holm_p;
     json["diverged"] = answer.result.non_finite;

@@ -304,7 +304,7 @@ void Run::settle_with_ranks(const std::exception_ptr& failed) {
 }
 
 void Run::open() {
-  out_ = run_folder(request_);
+  out_ = out_folder(request_);
   std::exception_ptr failed;
   try {
     if (comm_.leads())
@@ -706,7 +706,7 @@ RunOutcome Run::train() {
 
 }  // namespace
 
-std::string run_folder(const RunRequest& request) {
+std::string out_folder(const RunRequest& request) {
   if (!request.out.empty()) return request.out;
   return "runs/" + (request.config_file.empty() ? std::string("default")
                                                 : fs::path(request.config_file).stem().string());

@@ -33,6 +33,9 @@ struct RunRequest {
   std::string version = "";
 };
 
+// Where the run will be: `out`, or runs/ and the name of its configuration.
+std::string out_folder(const RunRequest& request);
+
 struct RunOutcome {
   std::string folder;
   Index step = 0;
@@ -50,9 +53,6 @@ struct DamagedRunError : UserError {
 
 // After this many updates in a row without a finite loss and gradient the run stops.
 inline constexpr Index kMaxSkippedInARow = 5;
-
-// Where the run is, or will be.
-std::string run_folder(const RunRequest& request);
 
 // Trains until the configured step, a signal, or an error. Throws UserError; what was saved stays saved.
 RunOutcome run_training(const RunRequest& request, const StopSignals& signals, const Exec& ex);
