@@ -77,13 +77,27 @@ CudaDriver ask_driver() {
   return driver;
 }
 
-// The first line of a part's record: "torch 2.15.0 HASH". Parts are below build/parts, and the program in build/release.
-std::string part_version(const std::string& part) {
+// Parts are below build/parts, and the program in build/release.
+fs::path parts_folder() {
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  std::ifstream file(program.parent_path().parent_path() / "parts" / (part + ".version"));
+  return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path() / "parts";
+}
+
+// The first line of a part's record: "torch 2.15.0 HASH".
+std::string part_version(const std::string& part) {
+  std::ifstream file(parts_folder() / (part + ".version"));
   std::string package, version;
   return file >> package >> version ? package + " " + version : "";
+}
+
+// "2.30.7" of the library that was set up; "" where it is not there or cannot be loaded.
+std::string nccl_version() {
+  void* const library =
+      ::dlopen((parts_folder() / "nvidia/nccl/lib/libnccl.so.2").c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto ask = library ? reinterpret_cast<int (*)(int*)>(::dlsym(library, "ncclGetVersion")) : nullptr;
+  int version = 0;
+  if (!ask || ask(&version) != 0) return "";
+  return fmt::format("{}.{}.{}", version / 10'000, version / 100 % 100, version % 100);
 }
 
 struct Doctor {
@@ -99,8 +113,7 @@ struct Doctor {
     const std::string available = field_of("/proc/meminfo", "MemAvailable");
     const std::string native = fmt::format("native engine, {} threads, {}, precision auto is {}", threads,
                                            current_isa(), ModelConfig{}.uses_bf16() ? "bf16" : "f32");
-    const std::string nccl =
-        cuda.empty() ? "not set up; run: ./ddl setup cuda" : "with cuda (not tried without GPUs)";
+    const std::string nccl = nccl_version();
     if (json) {
       Json record = make_record("doctor");
       record["cpu"] = cpu, record["threads"] = threads, record["isa"] = current_isa();
@@ -110,7 +123,7 @@ struct Doctor {
       record["gpus"] = Json::array();
       for (const CudaDriver::Gpu& g : driver.gpus)
         record["gpus"].push_back({{"name", g.name}, {"bytes", g.bytes}});
-      record["torch"] = torch, record["torch_problem"] = plugin, record["cuda"] = cuda;
+      record["torch"] = torch, record["torch_problem"] = plugin, record["cuda"] = cuda, record["nccl"] = nccl;
       record["parquet"] = parquet_is_built_in();
       record["uses"] = {{"train", "native"}, {"ranks", plugin.empty() ? "c10d with Gloo" : ""}, {"gpu", gpu}};
       std::puts(to_line(record).c_str());
@@ -130,7 +143,8 @@ struct Doctor {
                                 driver.version / 1000, driver.version % 1000 / 10));
     line("torch", plugin.empty() ? torch : plugin);
     line("CUDA parts", cuda.empty() ? "not set up; run: ./ddl setup cuda" : cuda);
-    line("NCCL", nccl);
+    line("NCCL",
+         nccl.empty() ? "not set up; run: ./ddl setup cuda" : nccl + " (loaded; not used without GPUs)");
     line("Parquet", parquet_is_built_in() ? "Apache Arrow" : "not set up; run: ./ddl setup parquet");
     fmt::print("\nWhat commands use here:\n");
     line("train, eval", native);
