@@ -168,7 +168,9 @@ TEST_F(CompletionsTest, StreamsTheSameText) {
       EXPECT_EQ(reasons[i], whole["choices"][i]["finish_reason"]);
     }
     EXPECT_EQ(total.has_value(), usage);
-    if (usage) EXPECT_EQ(*total, whole["usage"]);
+    if (usage) {
+      EXPECT_EQ(*total, whole["usage"]);
+    }
     EXPECT_EQ(one.get("/health").status, 200) << "the connection goes on";
   }
 }
