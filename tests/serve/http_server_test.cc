@@ -181,9 +181,7 @@ TEST_F(HttpServerTest, AStreamThatIsDroppedIsCut) {
   kept_[0]->start_stream({});
   kept_[0]->write("data: half\n\n");
   kept_.clear();
-  EXPECT_EQ(client.head().status, 200);
-  EXPECT_EQ(client.event(), "half");
-  EXPECT_TRUE(client.ends_within(5));
+  EXPECT_TRUE(client.ends_within(5)) << "without the mark of its end";
   EXPECT_TRUE(soon([&] { return server_.connections() == 0; }));
 }
 
