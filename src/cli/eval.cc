@@ -64,7 +64,7 @@ struct EvalCommand {
   }
 
   void evaluate_tasks(const LoadedModel& loaded, Scorer& scorer, const Exec& ex) {
-    const std::string numbers = loaded.weights.config().numbers();
+    const std::string numbers = loaded.weights.numbers();
     request.model_hash =
         hash_model_folder(loaded.folder, numbers, load.tokenizer.empty() ? nullptr : loaded.tokenizer.get());
     const auto score = [&](std::span<const ScoreRequest> requests, Scorer::Scored scored) {
@@ -116,7 +116,7 @@ void add_eval_command(Command app) {
   eval.add_option("--text", c->texts,
                   "Loss on a text file, a folder of texts, or token shards; may be repeated")
       .one_value_each();
-  eval.add_option("--field", c->corpus.field, "The field of JSON Lines and Parquet with the text")
+  eval.add_option("--field", c->corpus.field, "The field of JSON Lines, CSV, TSV and Parquet with the text")
       .show_default();
   eval.add_option("--skip-bad", c->corpus.skip_bad, "Bad rows of a text to leave out before it is an error")
       .non_negative()
@@ -134,6 +134,8 @@ void add_eval_command(Command app) {
   eval.add_flag("--strict", c->request.strict,
                 "A task without its data, or a document that does not fit, is an error (default: left out)");
   eval.add_flag("--paper", c->paper, "The paper's results next to ours");
+  eval.add_option("--weights", c->load.weights, "auto, f32, bf16, q8 or q4 (default: as stored)")
+      .one_of({"auto", "f32", "bf16", "q8", "q4"});
   eval.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
   eval.add_flag(

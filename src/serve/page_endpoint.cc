@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "core/embedded_file.h"
+#include "report/page_files.h"
 #include "serve/endpoints.h"
 #include "serve/page_files.h"
 
@@ -20,13 +21,18 @@ const char* content_type(std::string_view name) {
 }  // namespace
 
 void add_page(Router& router) {
-  for (const EmbeddedFile& file : kServePageFiles) {
-    const auto send = [&file](const HttpRequest&, const HttpReplyPtr& reply) {
+  const auto add = [&](const EmbeddedFile& file, const std::string& path) {
+    router.add("GET", path, Router::On::kConnections, [&file](const HttpRequest&, const HttpReplyPtr& reply) {
       reply->send({.content_type = content_type(file.name), .body = std::string(file.content)});
-    };
-    router.add("GET", "/" + std::string(file.name), Router::On::kConnections, send);
-    if (file.name == "index.html") router.add("GET", "/", Router::On::kConnections, send);
+    });
+  };
+  for (const EmbeddedFile& file : kServePageFiles) {
+    add(file, "/" + std::string(file.name));
+    if (file.name == "index.html") add(file, "/");
   }
+  // The report's charts and style are the page's, too.
+  for (const EmbeddedFile& file : kReportPageFiles)
+    if (!file.name.ends_with(".html")) add(file, "/report/" + std::string(file.name));
 }
 
 }  // namespace ddl

@@ -21,6 +21,7 @@
 #include "train/run_config.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
+#include "train/tensorboard.h"
 #include "train/trainer.h"
 
 namespace ddl {
@@ -119,6 +120,7 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RecordWriter> metrics_;
+  std::unique_ptr<TensorboardWriter> tensorboard_;  // null: not wanted
   std::unique_ptr<Console> console_;
   Index saved_step_ = -1, validated_step_ = -1;
   double saved_at_ = 0;
@@ -252,6 +254,11 @@ void Run::open() {
       if (names_a_preset(request_))
         throw UserError("--from takes the sizes from the model in {}: leave the preset out", request_.from);
       start_.emplace(request_.from);
+      if (start_->format() != WeightFormat::kF32)
+        throw UserError(
+            "--from {}: its weights are {}, made for inference (ddl quantize): a step of training changes a "
+            "weight by less than such a number can hold; begin from the model it was made of",
+            request_.from, info(start_->format()).name);
     }
     load_config("");
     folder_.emplace(out, RunFolder::Purpose::kNew);
@@ -286,11 +293,14 @@ void Run::open() {
     changes_.clear();
   if (checkpoint_ || request_.resume) folder_->rewind_metrics(trainer_->progress().step);
   metrics_ = std::make_unique<RecordWriter>(folder_->metrics());
+  if (config_.train.tensorboard)
+    tensorboard_ = std::make_unique<TensorboardWriter>(folder_->tensorboard(), trainer_->progress().step + 1);
   begin();
 }
 
 void Run::emit(const Json& record) {
   metrics_->write(record);
+  if (tensorboard_) tensorboard_->write(record);
   console_->show(record);
   if (request_.on_record) request_.on_record(record);
 }

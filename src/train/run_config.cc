@@ -57,6 +57,7 @@ void TrainConfig::describe(Options& o) {
       .range(0, kMany);
   o.add("log.sample_every", sample_every, "steps between samples of text; 0 means off").range(0, kMany);
   o.add("log.sample_prompt", sample_prompt, "what a sample continues; empty: the beginning of a document");
+  o.add("log.tensorboard", tensorboard, "also write event files of TensorBoard, in RUN/tensorboard");
 }
 
 Options RunConfig::options() {

@@ -48,6 +48,7 @@ struct TrainConfig {
   bool floor = true;
   Index sample_every = 0;  // 0: off
   std::string sample_prompt;
+  bool tensorboard = false;
 
   void describe(Options& options);  // keys "train.*", "data.*", "eval.*", "checkpoint.*", "log.*"
 };

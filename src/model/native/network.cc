@@ -8,10 +8,11 @@
 namespace ddl {
 
 template <class T>
-Network<T>::Network(const ModelConfig& config)
+Network<T>::Network(const ModelConfig& config, ParamTable::Matrices matrices)
     : config_(config),
       C_(config.width),
       S_(config.sublayers()),
+      table_(matrices),
       head_(config),
       attention_(config),
       mlp_(config),
@@ -47,21 +48,21 @@ template <class T>
 void Network<T>::bind(const Weights& weights, float* grads) {
   DDL_CHECK(weights.table().floats() == table_.floats(), "{} and {} floats of parameters",
             weights.table().floats(), table_.floats());
-  Numbers<T> numbers{.params = weights.values().data(), .grads = grads};
+  numbers_ = {.params = weights.values().data(), .params_T = nullptr, .grads = grads};
   if constexpr (std::is_same_v<T, float>)
-    numbers.params_T = numbers.params;
+    numbers_.params_T = numbers_.params;
   else
-    numbers.params_T = weights.copy();
-  DDL_CHECK(numbers.params_T != nullptr, "weights without a bf16 copy");
-  head_.bind(numbers);
-  attention_.bind(numbers);
-  mlp_.bind(numbers);
-  residual_->bind(numbers);
+    numbers_.params_T = weights.copy();
+  DDL_CHECK(numbers_.params_T != nullptr, "weights without a bf16 copy");
+  head_.bind(numbers_);
+  attention_.bind(numbers_);
+  mlp_.bind(numbers_);
+  residual_->bind(numbers_);
 }
 
 template <class T>
 const T* Network<T>::forward(const std::int32_t* token_N, const Pass<T>& pass, const Exec& ex) {
-  head_.embed(x_NC_, token_N, pass.tokens.count, ex);
+  head_.embed(x_NC_, token_N, pass.tokens.count, *pass.products, ex);
   {
     const ProfileScope scope("residual forward", ex);
     residual_->start(context_[0], x_NC_, pass.tokens, ex);

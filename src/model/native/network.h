@@ -17,10 +17,14 @@
 
 namespace ddl {
 
+constexpr ParamTable::Matrices matrices_of(WeightFormat format) {
+  return format == WeightFormat::kF32 ? ParamTable::Matrices::kInArray : ParamTable::Matrices::kPacked;
+}
+
 template <class T>
 class Network {
  public:
-  explicit Network(const ModelConfig& config);
+  explicit Network(const ModelConfig& config, ParamTable::Matrices matrices = ParamTable::Matrices::kInArray);
 
   const ModelConfig& config() const { return config_; }
   const ParamTable& table() const { return table_; }
@@ -34,6 +38,7 @@ class Network {
   // The gradients of everything below the head, from that of what forward returned. dcontext_NC is changed.
   void backward(float* dcontext_NC, const std::int32_t* token_N, const Tokens& tokens, const Exec& ex);
 
+  const Numbers<T>& numbers() const { return numbers_; }
   Attention<T>& attention() { return attention_; }
   Mlp<T>& mlp() { return mlp_; }
   Head<T>& head() { return head_; }
@@ -44,6 +49,7 @@ class Network {
   const ModelConfig config_;
   const Index C_, S_;
   ParamTable table_;
+  Numbers<T> numbers_;
   Head<T> head_;
   Attention<T> attention_;
   Mlp<T> mlp_;

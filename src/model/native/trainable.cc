@@ -6,10 +6,10 @@
 #include "core/error.h"
 #include "core/machine.h"
 #include "core/profiler.h"
-#include "kernels/gemm.h"
 #include "model/native/engine.h"
 #include "model/native/gemm_floor.h"
 #include "model/native/network.h"
+#include "model/native/products.h"
 #include "model/plan.h"
 
 namespace ddl {
@@ -120,7 +120,8 @@ class NativeTrainable final : public TrainableModel {
  private:
   Tokens tokens() const { return Tokens::whole(shape_.B, shape_.T); }
   const T* forward(const BatchView& batch, const Exec& ex) {
-    return network_.forward(batch.token_BT, {.tokens = tokens(), .multiply = linear_fwd<T, T>}, ex);
+    const DenseProducts<T> products(network_.numbers());
+    return network_.forward(batch.token_BT, {.tokens = tokens(), .products = &products}, ex);
   }
 
   const ModelConfig config_;
