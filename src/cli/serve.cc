@@ -1,4 +1,4 @@
-// ./ddl serve and ./ddl watch: models behind OpenAI's interface, and the page with runs.
+// ./ddl serve and ./ddl watch: models behind OpenAI's API, and the page with runs.
 #include <pthread.h>
 #include <sys/stat.h>
 
@@ -123,7 +123,7 @@ struct ServeCommand {
 
 void add_serve_command(Command app) {
   auto c = std::make_shared<ServeCommand>();
-  Command serve = app.add_command("serve", "Models behind OpenAI's interface, with a page to try them");
+  Command serve = app.add_command("serve", "Models behind OpenAI's API, with a page to try them");
   serve.add_option("models", c->paths, "Runs, checkpoints, or folders with config.json and weights")
       .required();
   serve.add_option("--slots", c->options.models.slots, "Texts that a model writes at a time")

@@ -297,7 +297,8 @@ TEST_F(Program, ReportsRuns) {
   refused("ddl report bare --out page.html", "bare: is no run and holds none");
   refused("ddl report absent --out page.html", "absent: there is no such folder");
   refused("ddl report bare/val.bin --out page.html", "bare/val.bin: expected a document");
-  refused("ddl report run page.json --out page.html", "page.json: expected a run's folder, found a file");
+  refused("ddl report run page.json --out page.html",
+          "page.json: 'format' is \"ddl-report\", expected \"ddl-audit\"");
   refused("ddl report run --out absent/page.html", "absent/page.html");
   run_well("mkdir early && cp run/config.toml run/run.json early");
   refused("ddl report early --out page.html", "early: no records yet");
