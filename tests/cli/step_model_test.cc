@@ -53,7 +53,8 @@ TEST(StepModel, TheBackwardPassHidesAllButTheTail) {
 }
 
 TEST(StepModel, SharedStateUpdatesItsPartAndSendsIt) {
-  const StepTime t = estimate_step(work(), kDevice, {.devices = 2, .accumulate = 2, .shared_state = true}, 3e8);
+  const StepTime t =
+      estimate_step(work(), kDevice, {.devices = 2, .accumulate = 2, .shared_state = true}, 3e8);
   EXPECT_DOUBLE_EQ(t.update_s, 0.017);
   EXPECT_DOUBLE_EQ(t.exposed_s, 0.01 + 0.02);
 }
@@ -65,7 +66,8 @@ TEST(StepModel, MeasuredProductsReplaceTheirFlops) {
 }
 
 TEST(StepWork, ComesFromTheShapes) {
-  RunConfig config = load_run_config({"small", "", "", {"train.batch=2", "model.residual=ddl-cc", "model.precision=bf16"}});
+  RunConfig config =
+      load_run_config({"small", "", "", {"train.batch=2", "model.residual=ddl-cc", "model.precision=bf16"}});
   config.model.vocab = 50304;
   const PlannedStep step = plan_step(config, {});
   const ModelPlan plan = plan_model(config.model, {2, config.context()});

@@ -40,6 +40,15 @@ by_environment() { # OUT, options
   done
   wait "$first"
 }
+# A run on two ranks in the background, once it has made a step. Sets job, launcher and rank_1.
+start_long() {
+  steps=100000 train "$1" --ranks 2 --set train.batch=4 --set train.accumulate=2 &
+  job=$!
+  for _ in $(seq 600); do grep -q '"event":"step"' "$1/metrics.jsonl" 2>/dev/null && break; sleep 0.1; done
+  launcher=$(pgrep -P "$job" | head -1)
+  rank_1=$(pgrep -P "$launcher" | tail -1)
+  [ -n "$rank_1" ] || fail "$(tail -3 "$1.log")"
+}
 port=$((20000 + RANDOM % 20000))
 
 data
@@ -99,20 +108,44 @@ case "$case" in
     done
     ;;
   killed) # a rank that is killed is an error of the other within seconds, and the run goes on from there
-    steps=2000 train lost --ranks 2 --set train.batch=4 --set train.accumulate=2 --set train.steps=100000 &
-    parent=$!
-    for _ in $(seq 300); do grep -q '"event":"step"' lost/metrics.jsonl 2>/dev/null && break; sleep 0.2; done
-    victim=$(pgrep -P "$(pgrep -P $parent | head -1)" | tail -1)
-    [ -n "$victim" ] || victim=$(pgrep -P $parent | tail -1)
-    kill -9 "$victim" || fail "no rank to kill"
+    start_long lost
+    kill -9 "$rank_1" || fail "no rank to kill"
     begin=$(date +%s.%N)
-    wait $parent
+    wait "$job"
     code=$?
     took=$(echo "$(date +%s.%N) $begin" | awk '{printf "%.1f", $1 - $2}')
-    echo "a rank was killed: exit $code after $took s: $(grep -m1 -i 'lost the others' lost.log)"
+    echo "rank 1 was killed: exit $code after $took s: $(grep -m1 -i 'lost the others' lost.log)"
     below "$took" 30 || fail "took $took s"
     [ $code -ne 0 ] || fail "exit 0"
     grep -q "The run is saved at step" lost.log || fail "$(tail -3 lost.log)"
+    ;;
+  slow) # a rank that is held up is named
+    start_long slow
+    kill -STOP "$rank_1" && sleep 2 && kill -CONT "$rank_1"
+    for _ in $(seq 100); do grep -q '"slow_rank":1' slow/metrics.jsonl && break; sleep 0.1; done
+    kill -TERM "$launcher"
+    wait "$job"
+    grep -m1 -o '"slow_rank":1,"slow_rank_s":[0-9.]*' slow/metrics.jsonl || fail "rank 1 is not named"
+    grep -q "stopped at step .* and saved" slow.log || fail "$(tail -3 slow.log)"
+    ;;
+  restarts) # under torchrun, ranks killed at random moments: every run completes, with the losses of the undisturbed one
+    command -v torchrun >/dev/null || { echo "torchrun: not on this machine"; echo "passed: $case"; exit 0; }
+    half="--set train.batch=4 --set train.accumulate=2 --set checkpoint.every_steps=10"
+    # shellcheck disable=SC2086
+    train whole --ranks 2 $half || fail "$(tail -3 whole.log)"
+    for attempt in $(seq "${KILLS:-20}"); do
+      # shellcheck disable=SC2086
+      DDL_THREADS=1 torchrun --no-python --nproc-per-node 2 --max-restarts 3 --monitor-interval 0.1 --master-port $((port + attempt)) \
+        "$program" train $small --out "run$attempt" --set train.steps="$steps" $half >"run$attempt.log" 2>&1 &
+      job=$!
+      sleep "$(awk -v s="$RANDOM" -v longest="${LONGEST:-6}" 'BEGIN { printf "%.2f", s / 32768 * longest }')"
+      victim=$(pgrep -P $job -f "$program" | shuf -n 1)
+      [ -z "$victim" ] || kill -9 "$victim"
+      wait $job || fail "attempt $attempt: $(tail -3 "run$attempt.log")"
+      d=$(difference whole "run$attempt")
+      echo "attempt $attempt: killed ${victim:-nobody}, resumed $(grep -c '"event":"resume"' "run$attempt/metrics.jsonl") times, losses within $d"
+      below "$d" 1e-6 || fail "$d"
+    done
     ;;
   refused) # one clear error each, and no hang
     half="--set train.batch=4 --set train.accumulate=2"

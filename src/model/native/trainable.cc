@@ -89,7 +89,8 @@ class NativeTrainable final : public TrainableModel {
   }
 
   double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) override {
-    return loss_and_grad_in_parts(batch, grad_scale, [](Index, Index) {}, ex);
+    return loss_and_grad_in_parts(
+        batch, grad_scale, [](Index, Index) {}, ex);
   }
 
   double loss_and_grad_in_parts(const BatchView& batch, double grad_scale, GradientsReady ready,
