@@ -1,6 +1,7 @@
 #include "kernels/packed_product.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 
@@ -16,16 +17,16 @@
 #define DDL_KERNELS_PACKED_PRODUCT_ONCE_
 namespace ddl {
 
-// The activations as the kernel reads them, by token and block. Bf16 weights meet the numbers themselves.
+// The activations of up to kTokensAtOnce tokens as the kernel reads them: block by block, so that those of a block lie
+// together in the cache. Bf16 weights meet the numbers themselves.
 struct PackedInputs {
-  Index blocks = 0;
-  const float* x = nullptr;         // [N][blocks][32], filled up with zeros
+  Index tokens = 0;                 // G
+  const float* x = nullptr;         // [blocks][G][32], filled up with zeros
   std::int16_t* integer = nullptr;  // the same
-  float* step = nullptr;            // [N][blocks]
+  float* step = nullptr;            // [blocks][G]
 
   PackedInputs from(Index n) const {
-    const Index b = n * blocks;
-    return {blocks, x + b * kBlockInputs, integer + b * kBlockInputs, step + b};
+    return {tokens, x + n * kBlockInputs, integer + n * kBlockInputs, step + n};
   }
 };
 
@@ -82,7 +83,7 @@ struct Planes {  // those with scales: pairs of 16-bit integers, one in each hal
   }
   static HWY_INLINE Input Get(const PackedInputs& in, Index g, Index block, Index plane) {
     std::int32_t pair;
-    std::memcpy(&pair, in.integer + (g * in.blocks + block) * kBlockInputs + 2 * plane, sizeof pair);
+    std::memcpy(&pair, in.integer + (block * in.tokens + g) * kBlockInputs + 2 * plane, sizeof pair);
     return hn::Set(Int32s(), pair);
   }
   static HWY_INLINE Partial Begin(Vec /*sum*/) { return {hn::Zero(Int32s()), hn::Zero(Int32s())}; }
@@ -103,11 +104,13 @@ struct Planes {  // those with scales: pairs of 16-bit integers, one in each hal
     return hn::RearrangeToOddPlusEven(partial.even, partial.odd);
 #endif
   }
-  static HWY_INLINE Vec End(const Partial& partial, Vec sum, const std::byte* w, Index v,
-                            const PackedInputs& in, Index g, Index block) {
+  static HWY_INLINE Vec Scale(const std::byte* w, Index v) {
+    return LoadF(Full(), reinterpret_cast<const bf16*>(w + kBits * kPanelRows * 4) + v * kLanes);
+  }
+  static HWY_INLINE Vec End(const Partial& partial, Vec sum, Vec scale, const PackedInputs& in, Index g,
+                            Index block) {
     const Full d;
-    const Vec scale = LoadF(d, reinterpret_cast<const bf16*>(w + kBits * kPanelRows * 4) + v * kLanes);
-    const Vec unit = hn::Mul(scale, hn::Set(d, in.step[g * in.blocks + block]));
+    const Vec unit = hn::Mul(scale, hn::Set(d, in.step[block * in.tokens + g]));
     return hn::MulAdd(unit, hn::ConvertTo(d, Total(partial)), sum);
   }
 };
@@ -127,12 +130,12 @@ struct Planes<WeightFormat::kBf16> {  // single inputs; the sums go on from bloc
       return hn::BitCast(Full(), hn::And(words, hn::Set(Words(), 0xffff0000u)));
   }
   static HWY_INLINE Input Get(const PackedInputs& in, Index g, Index block, Index plane) {
-    return hn::Set(Full(), in.x[(g * in.blocks + block) * kBlockInputs + plane]);
+    return hn::Set(Full(), in.x[(block * in.tokens + g) * kBlockInputs + plane]);
   }
   static HWY_INLINE Partial Begin(Vec sum) { return sum; }
   static HWY_INLINE void Add(Partial& partial, Weight w, Input x) { partial = hn::MulAdd(w, x, partial); }
-  static HWY_INLINE Vec End(const Partial& partial, Vec, const std::byte*, Index, const PackedInputs&, Index,
-                            Index) {
+  static HWY_INLINE Vec Scale(const std::byte*, Index) { return hn::Zero(Full()); }
+  static HWY_INLINE Vec End(const Partial& partial, Vec, Vec, const PackedInputs&, Index, Index) {
     return partial;
   }
 };
@@ -173,7 +176,7 @@ HWY_INLINE void Streams(float* y, Index p, Index apart, const PackedMatrix& w, c
     for (Index g = 0; g < G; ++g)
       for (Index v = 0; v < kPanelVectors; ++v) sum[s][g][v] = hn::Zero(Full());
   }
-  for (Index block = 0; block < in.blocks; ++block) {
+  for (Index block = 0; block < w.shape.blocks(); ++block) {
     typename P::Partial partial[S][G][kPanelVectors];
     for (Index s = 0; s < S; ++s)
       for (Index g = 0; g < G; ++g)
@@ -189,9 +192,11 @@ HWY_INLINE void Streams(float* y, Index p, Index apart, const PackedMatrix& w, c
           }
       });
     for (Index s = 0; s < S; ++s) {
-      for (Index g = 0; g < G; ++g)
-        for (Index v = 0; v < kPanelVectors; ++v)
-          sum[s][g][v] = P::End(partial[s][g][v], sum[s][g][v], at[s], v, in, g, block);
+      for (Index v = 0; v < kPanelVectors; ++v) {
+        const Vec scale = P::Scale(at[s], v);
+        for (Index g = 0; g < G; ++g)
+          sum[s][g][v] = P::End(partial[s][g][v], sum[s][g][v], scale, in, g, block);
+      }
       at[s] += w.shape.block_bytes();
     }
   }
@@ -220,22 +225,25 @@ HWY_INLINE void AddBlock(float* sums, const std::uint32_t* planes, const std::by
       for (Index v = 0; v < kPanelVectors; ++v) P::Add(partial[g][v], weight[v], x);
     }
   }
-  for (Index g = 0; g < G; ++g)
-    for (Index v = 0; v < kPanelVectors; ++v) {
+  for (Index v = 0; v < kPanelVectors; ++v) {
+    const Vec scale = P::Scale(w, v);
+    for (Index g = 0; g < G; ++g) {
       float* at = sums + g * kPanelRows + v * kLanes;
-      hn::Store(P::End(partial[g][v], hn::Load(Full(), at), w, v, in, g, block), Full(), at);
+      hn::Store(P::End(partial[g][v], hn::Load(Full(), at), scale, in, g, block), Full(), at);
     }
+  }
 }
 
 // Up to kTokensAtOnce tokens: every block of a panel is unpacked once for all of them.
 template <WeightFormat kFormat>
-HWY_INLINE void Panel(float* y, Index p, const PackedMatrix& w, const PackedInputs& in, Index tokens) {
+HWY_INLINE void Panel(float* y, Index p, const PackedMatrix& w, const PackedInputs& in) {
   using P = Planes<kFormat>;
+  const Index tokens = in.tokens;
   HWY_ALIGN float sums[kTokensAtOnce * kPanelRows];
   HWY_ALIGN std::uint32_t planes[P::kBits * P::kPlanes * kPanelRows];
   std::fill_n(sums, tokens * kPanelRows, 0.0f);
   const std::byte* at = w.data + p * w.shape.panel_bytes();
-  for (Index block = 0; block < in.blocks; ++block, at += w.shape.block_bytes()) {
+  for (Index block = 0; block < w.shape.blocks(); ++block, at += w.shape.block_bytes()) {
     for (Index word = 0; word < P::kBits; ++word)
       for (Index v = 0; v < kPanelVectors; ++v) {
         const Word both = LoadWord(at, word, v);
@@ -249,7 +257,8 @@ HWY_INLINE void Panel(float* y, Index p, const PackedMatrix& w, const PackedInpu
       AddBlock<kFormat, G>(sums + n * kPanelRows, planes, at, in.from(n), block);
     };
     Index n = 0;
-    for (; n + kTogether <= tokens; n += kTogether) add(n, std::integral_constant<Index, kTogether>());
+    for (; n + kTogether <= tokens && n + kTogether + 1 != tokens; n += kTogether)  // one alone would be slow
+      add(n, std::integral_constant<Index, kTogether>());
     for (; n + 2 <= tokens; n += 2) add(n, std::integral_constant<Index, 2>());
     if (n < tokens) add(n, std::integral_constant<Index, 1>());
   }
@@ -258,24 +267,22 @@ HWY_INLINE void Panel(float* y, Index p, const PackedMatrix& w, const PackedInpu
     std::copy_n(sums + n * kPanelRows, std::min(kPanelRows, O - o), y + n * O + o);
 }
 
-// Panels begin .. end for N tokens.
+// Panels begin .. end for the tokens of `in`.
 template <WeightFormat kFormat>
-HWY_INLINE void Product(float* y_NO, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end,
-                        Index N) {
+HWY_INLINE void Product(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end) {
   const auto few = [&](auto tokens) HWY_ATTR {
     constexpr Index kStreams = packed_streams(tokens);
     const Index apart = (end - begin) / kStreams;
-    for (Index p = begin; p < begin + apart; ++p) Streams<kFormat, kStreams, tokens>(y_NO, p, apart, w, in);
-    for (Index p = begin + kStreams * apart; p < end; ++p) Streams<kFormat, 1, tokens>(y_NO, p, 1, w, in);
+    for (Index p = begin; p < begin + apart; ++p) Streams<kFormat, kStreams, tokens>(y, p, apart, w, in);
+    for (Index p = begin + kStreams * apart; p < end; ++p) Streams<kFormat, 1, tokens>(y, p, 1, w, in);
   };
-  if (N == 1) return few(std::integral_constant<Index, 1>());
-  if (N == 2) return few(std::integral_constant<Index, 2>());
-  for (Index n = 0; n < N; n += kTokensAtOnce)
-    for (Index p = begin; p < end; ++p)
-      Panel<kFormat>(y_NO + n * w.shape.O, p, w, in.from(n), std::min(kTokensAtOnce, N - n));
+  if (in.tokens == 1) return few(std::integral_constant<Index, 1>());
+  if (in.tokens == 2) return few(std::integral_constant<Index, 2>());
+  for (Index p = begin; p < end; ++p) Panel<kFormat>(y, p, w, in);
 }
 
-// Blocks of activations as integers: step = max |x| / 32767. What is not finite makes its step NaN.
+// One token's activations as integers: step = max |x| / 32767. What is not finite makes its step NaN. `in` begins with
+// the token.
 void QuantiseInputs(const PackedInputs& in, const float* x_I, Index I) {
   const Full d;
   const hn::Rebind<std::int16_t, Full> d16;
@@ -288,27 +295,27 @@ void QuantiseInputs(const PackedInputs& in, const float* x_I, Index I) {
     }
     const Vec largest = hn::Add(hn::MaxOfLanes(d, most), hn::SumOfLanes(d, bad));
     const Vec inverse = hn::Div(hn::Set(d, 32767.0f), hn::Max(largest, hn::Set(d, 1e-30f)));
-    in.step[block] = hn::GetLane(hn::Mul(largest, hn::Set(d, 1.0f / 32767)));
+    in.step[block * in.tokens] = hn::GetLane(hn::Mul(largest, hn::Set(d, 1.0f / 32767)));
     for (Index i = 0; i < kBlockInputs; i += kLanes)
       hn::StoreU(hn::DemoteTo(d16, hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), inverse))), d16,
-                 in.integer + block * kBlockInputs + i);
+                 in.integer + block * in.tokens * kBlockInputs + i);
   };
-  const Index whole = I / kBlockInputs;
+  const Index whole = I / kBlockInputs, rest = I % kBlockInputs;
   for (Index block = 0; block < whole; ++block) quantise(block, x_I + block * kBlockInputs);
-  if (whole == in.blocks) return;
-  HWY_ALIGN float rest[kBlockInputs] = {};
-  std::copy_n(x_I + whole * kBlockInputs, I - whole * kBlockInputs, rest);
-  quantise(whole, rest);
+  if (rest == 0) return;
+  HWY_ALIGN float last[kBlockInputs] = {};
+  std::copy_n(x_I + whole * kBlockInputs, rest, last);
+  quantise(whole, last);
 }
 
-void ProductBf16(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end, Index N) {
-  Product<WeightFormat::kBf16>(y, w, in, begin, end, N);
+void ProductBf16(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end) {
+  Product<WeightFormat::kBf16>(y, w, in, begin, end);
 }
-void ProductQ8(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end, Index N) {
-  Product<WeightFormat::kQ8>(y, w, in, begin, end, N);
+void ProductQ8(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end) {
+  Product<WeightFormat::kQ8>(y, w, in, begin, end);
 }
-void ProductQ4(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end, Index N) {
-  Product<WeightFormat::kQ4>(y, w, in, begin, end, N);
+void ProductQ4(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end) {
+  Product<WeightFormat::kQ4>(y, w, in, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -327,23 +334,26 @@ HWY_EXPORT(QuantiseInputs);
 namespace {
 
 // Numbers, or integers with their steps: neither takes more than this for a block of one token.
+constexpr Index kGroupsAtOnce = 16;  // of tokens; the weights are read once for all of them
 constexpr Index kInputBytes = kBlockInputs * Index{sizeof(float)};
 
-PackedInputs prepare_inputs(std::byte* scratch, const float* x_NI, const PackedShape& shape, Index N,
-                            const Exec& ex) {
-  const Index I = shape.I, blocks = shape.blocks(), filled = blocks * kBlockInputs;
-  PackedInputs in{.blocks = blocks, .x = x_NI};
+// The inputs of `tokens` tokens from x_nI on, at `scratch` unless they can stay where they are.
+PackedInputs prepare_inputs(std::byte* scratch, const float* x_nI, const PackedShape& shape, Index tokens) {
+  const Index I = shape.I, blocks = shape.blocks();
+  PackedInputs in{.tokens = tokens, .x = x_nI};
   if (info(shape.format).has_scales) {
     in.step = reinterpret_cast<float*>(scratch);
-    in.integer = reinterpret_cast<std::int16_t*>(in.step + N * blocks);
-    parallel_for(N, ex, [&](Index n) { DDL_DISPATCH(QuantiseInputs, in.from(n), x_NI + n * I, I); });
-  } else if (filled != I) {
+    in.integer = reinterpret_cast<std::int16_t*>(in.step + tokens * blocks);
+    for (Index n = 0; n < tokens; ++n) DDL_DISPATCH(QuantiseInputs, in.from(n), x_nI + n * I, I);
+  } else if (tokens > 1 || I % kBlockInputs != 0) {
     float* x = reinterpret_cast<float*>(scratch);
-    for (Index n = 0; n < N; ++n) {
-      std::copy_n(x_NI + n * I, I, x + n * filled);
-      std::fill_n(x + n * filled + I, filled - I, 0.0f);
-    }
-    in.x = x;
+    for (Index block = 0; block < blocks; ++block)
+      for (Index n = 0; n < tokens; ++n, x += kBlockInputs) {
+        const Index count = std::min(kBlockInputs, I - block * kBlockInputs);
+        std::copy_n(x_nI + n * I + block * kBlockInputs, count, x);
+        std::fill_n(x + count, kBlockInputs - count, 0.0f);
+      }
+    in.x = reinterpret_cast<float*>(scratch);
   }
   return in;
 }
@@ -355,18 +365,31 @@ Index packed_product_scratch(Index N, Index I) { return N * ceil_div(I, kBlockIn
 void packed_product(float* y_NO, std::byte* scratch, const float* x_NI, const PackedMatrix& w, Index N,
                     const Exec& ex) {
   if (N == 0) return;
-  const PackedInputs in = prepare_inputs(scratch, x_NI, w.shape, N, ex);
-  // Chunks of a size that stays in the second-level cache, the same number for every thread.
-  constexpr Index kClaim = 256 << 10;
-  const Index claims = std::max<Index>(1, round_up(ceil_div(w.shape.bytes(), kClaim), ex.threads));
-  parallel_chunks(w.shape.panels(), ceil_div(w.shape.panels(), claims), ex, [&](Index begin, Index end) {
-    if (w.shape.format == WeightFormat::kBf16)
-      DDL_DISPATCH(ProductBf16, y_NO, w, in, begin, end, N);
-    else if (w.shape.format == WeightFormat::kQ8)
-      DDL_DISPATCH(ProductQ8, y_NO, w, in, begin, end, N);
-    else
-      DDL_DISPATCH(ProductQ4, y_NO, w, in, begin, end, N);
-  });
+  const Index O = w.shape.O, I = w.shape.I, groups = ceil_div(N, kTokensAtOnce);
+  const auto tokens = [&](Index group) { return std::min(kTokensAtOnce, N - group * kTokensAtOnce); };
+  std::array<PackedInputs, kGroupsAtOnce> inputs;
+  for (Index first = 0; first < groups; first += kGroupsAtOnce) {
+    const Index last = std::min(groups, first + kGroupsAtOnce);
+    parallel_for(last - first, ex, [&](Index i) {
+      const Index n = (first + i) * kTokensAtOnce;
+      inputs[i] = prepare_inputs(scratch + n * w.shape.blocks() * kInputBytes, x_NI + n * I, w.shape,
+                                 tokens(first + i));
+    });
+    // Chunks of a size that stays in the second-level cache, the same number for every thread.
+    constexpr Index kClaim = 256 << 10;
+    const Index claims = std::max<Index>(1, round_up(ceil_div(w.shape.bytes(), kClaim), ex.threads));
+    parallel_chunks(w.shape.panels(), ceil_div(w.shape.panels(), claims), ex, [&](Index begin, Index end) {
+      for (Index i = 0; i < last - first; ++i) {
+        float* y = y_NO + (first + i) * kTokensAtOnce * O;
+        if (w.shape.format == WeightFormat::kBf16)
+          DDL_DISPATCH(ProductBf16, y, w, inputs[i], begin, end);
+        else if (w.shape.format == WeightFormat::kQ8)
+          DDL_DISPATCH(ProductQ8, y, w, inputs[i], begin, end);
+        else
+          DDL_DISPATCH(ProductQ4, y, w, inputs[i], begin, end);
+      }
+    });
+  }
 }
 
 }  // namespace ddl
