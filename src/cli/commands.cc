@@ -21,7 +21,9 @@ void add_all_commands(Command app) {
   add_serve_command(app);
   add_watch_command(app);
   add_info_command(app);
+  add_plan_command(app);
   add_bench_command(app);
+  add_doctor_command(app);
   add_version_command(app);
   add_completion_command(app);
 }

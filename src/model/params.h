@@ -50,6 +50,7 @@ struct Param {
       false;  // weight decay applies: to matrices and the embedding, unless train.decay says otherwise
   bool scaled_rate =
       false;  // mup scales its learning rate: that of hidden matrices, unless train.mup_rates does
+  bool updated_here = true;  // false: another rank has its optimizer's state (train.zero)
 };
 
 class ParamTable {

@@ -19,9 +19,11 @@ Network<T>::Network(const ModelConfig& config, ParamTable::Matrices matrices)
       residual_(make_rule<T>(config)) {
   head_.add_params(table_);
   for (Index layer = 0; layer < config.layers; ++layer) {
+    layer_begin_.push_back(table_.floats());
     attention_.add_params(table_);
     mlp_.add_params(table_);
   }
+  layer_begin_.push_back(table_.floats());
   residual_->add_params(table_);
 }
 
@@ -82,7 +84,7 @@ const T* Network<T>::forward(const std::int32_t* token_N, const Pass<T>& pass, c
 
 template <class T>
 void Network<T>::backward(float* dcontext_NC, const std::int32_t* token_N, const Tokens& tokens,
-                          const Exec& ex) {
+                          FunctionRef<void(Index begin, Index end)> ready, const Exec& ex) {
   for (Index s = S_ - 1; s >= 0; --s) {
     {
       const ProfileScope scope("residual backward", ex);
@@ -92,13 +94,18 @@ void Network<T>::backward(float* dcontext_NC, const std::int32_t* token_N, const
       attention_.backward(s / 2, dcontext_NC, dh_NC_, context_[s], tokens, ex);
     else
       mlp_.backward(s / 2, dcontext_NC, dh_NC_, context_[s], tokens, ex);
+    if (s % 2 == 0) ready(layer_begin_[s / 2], layer_begin_[s / 2 + 1]);
   }
   {
     const ProfileScope scope("residual backward", ex);
     residual_->start_backward(dx_NC_, dcontext_NC, context_[0], x_NC_, tokens, ex);
   }
-  const ProfileScope scope("embedding backward", ex);
-  head_.embed_backward(dx_NC_, token_N, tokens.count, ex);
+  {
+    const ProfileScope scope("embedding backward", ex);
+    head_.embed_backward(dx_NC_, token_N, tokens.count, ex);
+  }
+  ready(0, layer_begin_.front());
+  ready(layer_begin_.back(), table_.floats());
 }
 
 template class Network<float>;
