@@ -129,6 +129,10 @@ void add_serve_command(Command app) {
   serve.add_option("--slots", c->options.models.slots, "Texts that a model writes at a time")
       .range(1, 256)
       .show_default();
+  serve
+      .add_option("--weights", c->options.models.load.weights,
+                  "f32, bf16, q8 or q4; auto: bf16 (default: as stored, with the numbers of `ddl eval`)")
+      .one_of({"auto", "f32", "bf16", "q8", "q4"});
   c->add_options(serve);
   serve.on_run([c] {
     c->options.models.paths = c->paths;

@@ -81,7 +81,7 @@ void ModelShelf::run() {
 // entries_ never changes its size; what others read of an entry changes under the lock.
 void ModelShelf::load(Entry& entry) {
   try {
-    auto model = std::make_shared<ServedModel>(entry.name, entry.path, options_.slots, ex_);
+    auto model = std::make_shared<ServedModel>(entry.name, entry.path, options_.load, options_.slots, ex_);
     options_.say(fmt::format("{}: {} of {} parameters{}", entry.name, model->config().residual(),
                              model->weights().table().parameter_count(),
                              model->step() < 0 ? "" : fmt::format(", step {}", model->step())));
@@ -149,7 +149,7 @@ ServedModelPtr ModelShelf::find_checkpoint(const std::string& name, const std::s
   }
   for (const CheckpointEntry& entry : checkpoints_of(path)) {
     if (entry.step != step) continue;
-    auto model = std::make_shared<ServedModel>(name, entry.folder, options_.slots, ex_);
+    auto model = std::make_shared<ServedModel>(name, entry.folder, options_.load, options_.slots, ex_);
     const std::lock_guard lock(mutex_);
     checkpoints_.push_front(model);
     if (checkpoints_.size() > kCheckpointsKept) checkpoints_.pop_back();

@@ -20,7 +20,8 @@ struct ModelShelfOptions {
   std::vector<std::string> paths;          // runs, checkpoints, models' folders
   std::vector<ServedModelPtr> ready = {};  // those that are in memory already
   Index slots = 16;                        // of each
-  double look_s = 2;                       // how often to look for a newer checkpoint
+  LoadOptions load = {};
+  double look_s = 2;  // how often to look for a newer checkpoint
   std::function<void(const std::string& line)> say = [](const std::string&) {};  // for a person
 };
 

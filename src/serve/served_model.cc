@@ -57,7 +57,7 @@ Json ServedModel::description() const {
   json["context"] = context();
   json["vocab"] = config().vocab;
   json["parameters"] = weights().table().parameter_count();
-  json["precision"] = config().uses_bf16() ? "bf16" : "f32";
+  json["precision"] = weights().numbers();
   json["tokenizer"] = tokenizer().name();
   json["step"] = step_ < 0 ? Json() : Json(step_);
   return json;
@@ -86,11 +86,17 @@ TreeScorer& ServedModel::scorer(const Exec& ex) {
   return *scorer_;
 }
 
+const Weights& ServedModel::plain_weights(const Exec& ex) {
+  if (!loaded_.weights.packed()) return loaded_.weights;
+  if (!plain_) plain_ = std::make_unique<Weights>(to_format(loaded_.weights, WeightFormat::kF32, ex));
+  return *plain_;
+}
+
 Probe& ServedModel::probe(Index tokens, const Exec& ex) {
   const Index size = probe_tokens(tokens, context());
   if (!probe_ || probe_->shape().T != size) {
     probe_.reset();
-    probe_ = make_probe(loaded_.weights, {1, size}, ex);
+    probe_ = make_probe(plain_weights(ex), {1, size}, ex);
   }
   return *probe_;
 }

@@ -22,8 +22,8 @@ namespace ddl {
 class ServedModel {
  public:
   // `path` is a run, a checkpoint or a model's folder. Throws UserError.
-  ServedModel(std::string name, const std::string& path, Index slots, const Exec& ex)
-      : ServedModel(std::move(name), load_model(path, {}, ex), slots, ex) {}
+  ServedModel(std::string name, const std::string& path, const LoadOptions& load, Index slots, const Exec& ex)
+      : ServedModel(std::move(name), load_model(path, load, ex), slots, ex) {}
   ServedModel(std::string name, LoadedModel loaded, Index slots, const Exec& ex);
 
   const std::string& name() const { return name_; }
@@ -46,6 +46,7 @@ class ServedModel {
   // Of the engine's thread.
   Batcher& batcher() { return *batcher_; }
   TreeScorer& scorer(const Exec& ex);
+  const Weights& plain_weights(const Exec& ex);  // in f32, whatever they are stored in
   // For sequences of `tokens` tokens or fewer; the rest of its batch is padding. Lives until the next call.
   Probe& probe(Index tokens, const Exec& ex);
 
@@ -57,6 +58,7 @@ class ServedModel {
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<TreeScorer> scorer_;
+  std::unique_ptr<Weights> plain_;  // of small weights
   std::unique_ptr<Probe> probe_;
 };
 using ServedModelPtr = std::shared_ptr<ServedModel>;

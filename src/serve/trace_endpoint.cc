@@ -75,10 +75,11 @@ struct Trace {
   void add_token(const Exec& ex) {
     // logits = logit_scale * wte context
     const Index C = model->config().width, V = model->config().vocab;
-    const Param& wte =
-        *std::find_if(model->weights().table().list().begin(), model->weights().table().list().end(),
-                      [](const Param& p) { return p.name == "transformer.wte.weight"; });
-    const float* rows = model->weights().values().data() + wte.offset;
+    const Weights& weights = model->plain_weights(ex);
+    const auto& table = weights.table().list();
+    const Param& wte = *std::find_if(table.begin(), table.end(),
+                                     [](const Param& p) { return p.name == "transformer.wte.weight"; });
+    const float* rows = weights.values().data() + wte.offset;
     std::vector<float> logits(static_cast<std::size_t>(V));
     parallel_chunks(V, 512, ex, [&](Index begin, Index end) {
       for (Index v = begin; v < end; ++v) {

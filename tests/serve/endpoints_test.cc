@@ -251,6 +251,21 @@ TEST_F(Rules, WithoutAGateAreTracedByWhatTheyHave) {
   }
 }
 
+TEST_F(Rules, SmallWeightsServeEverythingToo) {
+  for (const char* format : {"bf16", "q8"}) {
+    TestFolder folder;
+    options_.models.paths = {write_model(folder / "m", small_weights())};
+    options_.models.load.weights = format;
+    start_without_model();
+    EXPECT_EQ(post("/v1/ddl/trace", {{"prompt", "abc"}, {"max_tokens", 2}}).status, 200) << format;
+    EXPECT_EQ(post("/v1/embeddings", {{"input", "abc"}}).status, 200) << format;
+    EXPECT_EQ(post("/v1/completions", {{"prompt", "abc"}, {"echo", true}, {"logprobs", 1}}).status, 200)
+        << format;
+    EXPECT_TRUE(contains(get("/v1/models").body, format));
+    server_.reset();
+  }
+}
+
 TEST_F(ServerTest, ServesSeveralModelsAndCheckpointsByName) {
   write_checkpoint(folder_ / "run", 10, small_weights("ddl-cc", 1));
   write_checkpoint(folder_ / "run", 20, small_weights("ddl-cc", 2));
