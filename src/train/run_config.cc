@@ -38,6 +38,8 @@ void TrainConfig::describe(Options& o) {
   o.add("train.patience", patience, "end after so many validations without a new best; 0 means never")
       .range(0, 1e9);
   optimizer.describe(o);
+  o.add("train.zero", zero,
+        "with several ranks, each keeps the optimizer's state of its part of the tensors (ZeRO-1)");
   o.add("data.folder", data_folder, "the dataset");
   o.add("data.order", data_order, "windows shuffled each epoch, at random positions, or as they come")
       .choices({"epoch", "random", "stream"});

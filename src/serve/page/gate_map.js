@@ -91,6 +91,7 @@ export class GateMap {
     this.detail.replaceChildren(html("h3", { textContent: `The write of ${write.name} at “${visible(write.token.text)}”` }),
       writeElement(write, Math.max(240, Math.min(420, this.holder.clientWidth || 360))));
     this.mark(null);
+    if (!this.clamp) this.controls.querySelector("select").value = this.chosen.sublayer;
     this.settings.onToken(this.chosen.token);
   }
   chooseToken(token) {

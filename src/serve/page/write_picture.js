@@ -37,8 +37,8 @@ export function writeElement(write, width) {
     write.before === null ? null : `discrepancy ${shortNumber(write.before, 3)} before, ${shortNumber(write.after, 3)} after the write`].filter(Boolean);
   const parts = [html("p", { className: "facts", textContent: facts.join(" · ") || "This rule reports nothing about its writes." })];
   if (isNumber(gate) && readout && target) {
-    parts.push(picture(readout, target, gate, width),
-      html("p", { className: "note keys" }, [key("mark from", "readout r"), key("mark to s0", "after the write"), key("mark aim s2", "target v")]));
+    parts.push(html("div", {}, [picture(readout, target, gate, width),
+      html("p", { className: "note keys" }, [key("mark from", "readout r"), key("mark to s0", "after the write"), key("mark aim s2", "target v")])]));
     const columns = ["channel", "readout r", "target v", "discrepancy v − r", "left (1 − β)(v − r)"].map((name, i) => ({ name, align: i ? "right" : "left", digits: 4 }));
     const rows = readout.map((r, d) => [String(d), r, target[d], target[d] - r, target[d] - written(r, target[d], gate)]);
     parts.push(tableElement({ kind: "table", columns, rows }));
