@@ -36,8 +36,25 @@ enum ValueType : std::uint32_t {
   kDouble
 };
 
-std::uint16_t half_bits(float value) { return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)); }
-float half_value(std::uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+// IEEE half precision, to the nearest, ties to even. (Compilers of today's Debian have no such type everywhere.)
+std::uint16_t half_bits(float value) {
+  const auto all = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>(all >> 16 & 0x8000u);
+  std::uint32_t u = all & 0x7fffffffu;
+  if (u >= 0x47800000u) return static_cast<std::uint16_t>(sign | (u > 0x7f800000u ? 0x7e00u : 0x7c00u));
+  if (u < 0x38800000u)  // below 2^-14: a multiple of 2^-24
+    return static_cast<std::uint16_t>(
+        sign | static_cast<std::uint16_t>(std::nearbyint(std::bit_cast<float>(u) * 0x1p24f)));
+  u += 0xfffu + (u >> 13 & 1u);
+  return static_cast<std::uint16_t>(sign | (u - 0x38000000u) >> 13);
+}
+float half_value(std::uint16_t bits) {
+  const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, fraction = bits & 0x3ffu;
+  if (exponent == 0)
+    return std::copysign(static_cast<float>(fraction) * 0x1p-24f, std::bit_cast<float>(sign));
+  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
 
 std::size_t aligned(std::size_t bytes, std::size_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;

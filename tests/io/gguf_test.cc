@@ -92,6 +92,41 @@ TEST(Gguf, NumbersComeBack) {
   }
 }
 
+// Every half-precision number is itself; between two of them the nearer one, and of equally near ones the even one.
+TEST(Gguf, HalfPrecision) {
+  std::vector<std::byte> bytes(2);
+  const auto value = [&](std::uint16_t bits) {
+    float x = 0;
+    std::memcpy(bytes.data(), &bits, 2);
+    gguf_decode(GgufType::kF16, bytes, &x);
+    return x;
+  };
+  const auto nearest = [&](float x) {
+    gguf_encode(GgufType::kF16, {&x, 1}, bytes);
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, bytes.data(), 2);
+    return bits;
+  };
+  EXPECT_EQ(value(0x3c00), 1.0f);
+  EXPECT_EQ(value(0x0001), 0x1p-24f);
+  EXPECT_EQ(value(0x7bff), 65504.0f);
+  EXPECT_EQ(value(0xfc00), -std::numeric_limits<float>::infinity());
+  for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    ASSERT_EQ(nearest(value(static_cast<std::uint16_t>(bits))), bits);
+    ASSERT_EQ(nearest(-value(static_cast<std::uint16_t>(bits))), bits | 0x8000u);
+    if (bits == 0x7bff) continue;
+    const float low = value(static_cast<std::uint16_t>(bits)),
+                high = value(static_cast<std::uint16_t>(bits + 1));
+    const float middle = (low + high) / 2;
+    ASSERT_EQ(nearest(middle), bits + (bits & 1)) << bits;
+    ASSERT_EQ(nearest(std::nextafter(middle, low)), bits);
+    ASSERT_EQ(nearest(std::nextafter(middle, high)), bits + 1);
+  }
+  EXPECT_EQ(nearest(65519.0f), 0x7bff);
+  EXPECT_EQ(nearest(65520.0f), 0x7c00);
+  EXPECT_EQ(nearest(1e30f), 0x7c00);
+}
+
 TEST(Gguf, ABlockOfZerosIsZero) {
   const std::vector<float> zeros(32, 0.0f);
   std::vector<std::byte> bytes;
