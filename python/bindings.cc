@@ -61,7 +61,8 @@ Exec exec_with(int threads) {
 
 class PythonModel {
  public:
-  PythonModel(const std::string& path, const std::string& precision, const std::string& tokenizer, int threads)
+  PythonModel(const std::string& path, const std::string& precision, const std::string& tokenizer,
+              int threads)
       : ex_(exec_with(threads)),
         loaded_(load_model(path,
                            {.precision = precision,
@@ -76,7 +77,8 @@ class PythonModel {
 
   const Tokenizer& tokenizer() const {
     if (!loaded_.tokenizer)
-      throw UserError("{}: there is no tokenizer.json; name a tokenizer (load(path, tokenizer=...))", loaded_.folder);
+      throw UserError("{}: there is no tokenizer.json; name a tokenizer (load(path, tokenizer=...))",
+                      loaded_.folder);
     return *loaded_.tokenizer;
   }
 
@@ -97,7 +99,8 @@ class PythonModel {
   }
 
   nb::bytes decode(const TokenArray& tokens) const {
-    const std::string text = tokenizer().decode(std::vector<TokenId>(tokens.data(), tokens.data() + tokens.shape(0)));
+    const std::string text =
+        tokenizer().decode(std::vector<TokenId>(tokens.data(), tokens.data() + tokens.shape(0)));
     return nb::bytes(text.data(), text.size());
   }
 
@@ -125,7 +128,8 @@ class PythonModel {
     {
       const nb::gil_scoped_release released;
       score_text(
-          loaded_.weights, view(tokens), {}, [&](const ScoredToken& t) { numbers.push_back(t.log_probability); }, ex_);
+          loaded_.weights, view(tokens), {},
+          [&](const ScoredToken& t) { numbers.push_back(t.log_probability); }, ex_);
     }
     const std::size_t count = numbers.size();
     return hand_over(std::move(numbers), {count});
@@ -158,7 +162,8 @@ class PythonModel {
     const nb::gil_scoped_release released;
     std::vector<ScoreRequest> requests;
     for (const auto& [context, continuation] : pairs) {
-      if (context.empty()) throw UserError("an empty context: where a text has none, it is the end-of-text token");
+      if (context.empty())
+        throw UserError("an empty context: where a text has none, it is the end-of-text token");
       requests.push_back({context, continuation});
     }
     Scorer scorer(loaded_.weights, {}, ex_);
@@ -177,7 +182,8 @@ class PythonModel {
     nb::dict out;
     const auto N = static_cast<std::size_t>(trace.tokens);
     out["loss"] = hand_over(std::move(trace.loss_N), {N});
-    for (const TraceSeries& first : trace.by_sublayer.empty() ? std::vector<TraceSeries>{} : trace.by_sublayer.back()) {
+    for (const TraceSeries& first :
+         trace.by_sublayer.empty() ? std::vector<TraceSeries>{} : trace.by_sublayer.back()) {
       std::vector<float> numbers;  // a series that some sublayers lack is NaN there
       const auto P = static_cast<std::size_t>(first.per_token);
       for (const std::vector<TraceSeries>& sublayer : trace.by_sublayer) {
@@ -205,7 +211,8 @@ class PythonModel {
 // Returns (folder, steps, finished).
 std::tuple<std::string, std::int64_t, bool> train(const std::string& config, const std::string& preset,
                                                   const std::string& data, const std::string& out,
-                                                  const std::vector<std::string>& sets, bool resume, int threads,
+                                                  const std::vector<std::string>& sets, bool resume,
+                                                  int threads,
                                                   const std::function<void(const std::string&)>& on_record) {
   RunRequest request;
   request.config_file = config, request.preset = preset, request.data = data, request.out = out;
@@ -222,8 +229,8 @@ std::tuple<std::string, std::int64_t, bool> train(const std::string& config, con
   return {outcome.folder, outcome.step, outcome.signal == 0};
 }
 
-std::string evaluate(PythonModel& model, const std::vector<std::string>& tasks, const std::string& data, Index shots,
-                     Index limit) {
+std::string evaluate(PythonModel& model, const std::vector<std::string>& tasks, const std::string& data,
+                     Index shots, Index limit) {
   const nb::gil_scoped_release released;
   EvalRequest request;
   request.tasks = find_tasks(tasks, {});
@@ -267,26 +274,29 @@ NB_MODULE(_core, m) {
     }
   });
   nb::class_<PythonModel>(m, "Model")
-      .def(nb::init<const std::string&, const std::string&, const std::string&, int>(), "path"_a, "precision"_a = "",
-           "tokenizer"_a = "", "threads"_a = 0)
+      .def(nb::init<const std::string&, const std::string&, const std::string&, int>(), "path"_a,
+           "precision"_a = "", "tokenizer"_a = "", "threads"_a = 0)
       .def_prop_ro("folder", [](const PythonModel& p) { return p.loaded().folder; })
       .def_prop_ro("residual", [](const PythonModel& p) { return p.config().residual(); })
       .def_prop_ro("vocabulary", [](const PythonModel& p) { return p.config().vocab; })
       .def_prop_ro("context", [](const PythonModel& p) { return p.config().context; })
       .def_prop_ro("sublayers", [](const PythonModel& p) { return p.config().sublayers(); })
-      .def_prop_ro("parameters", [](const PythonModel& p) { return p.loaded().weights.table().parameter_count(); })
+      .def_prop_ro("parameters",
+                   [](const PythonModel& p) { return p.loaded().weights.table().parameter_count(); })
       .def_prop_ro("end_of_text", [](const PythonModel& p) { return p.tokenizer().end_of_text(); })
       .def("config_json", &PythonModel::config_json)
       .def("encode", &PythonModel::encode, "text"_a, "begin"_a)
       .def("decode", &PythonModel::decode, "tokens"_a)
       .def(
           "generate",
-          [](PythonModel& p, const std::string& prompt, Index count, Index max_new_tokens, double temperature, Index top_k,
-             double top_p, double min_p, double repetition_penalty, std::uint64_t seed, const std::vector<std::string>& stop,
+          [](PythonModel& p, const std::string& prompt, Index count, Index max_new_tokens, double temperature,
+             Index top_k, double top_p, double min_p, double repetition_penalty, std::uint64_t seed,
+             const std::vector<std::string>& stop,
              const std::optional<std::function<void(const std::string&)>>& on_text) {
             GenerateOptions options;
             options.max_new_tokens = max_new_tokens;
-            options.sampling.temperature = temperature, options.sampling.top_k = top_k, options.sampling.top_p = top_p;
+            options.sampling.temperature = temperature, options.sampling.top_k = top_k,
+            options.sampling.top_p = top_p;
             options.sampling.min_p = min_p, options.sampling.repetition_penalty = repetition_penalty;
             options.sampling.seed = seed;
             options.sampling.check();
@@ -301,8 +311,8 @@ NB_MODULE(_core, m) {
       .def("trace", &PythonModel::trace, "tokens"_a);
   m.def(
       "train",
-      [](const std::string& config, const std::string& preset, const std::string& data, const std::string& out,
-         const std::vector<std::string>& sets, bool resume, int threads,
+      [](const std::string& config, const std::string& preset, const std::string& data,
+         const std::string& out, const std::vector<std::string>& sets, bool resume, int threads,
          const std::optional<std::function<void(const std::string&)>>& on_record) {
         const auto [folder, steps, finished] =
             train(config, preset, data, out, sets, resume, threads, on_record.value_or(nullptr));

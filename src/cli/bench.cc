@@ -61,6 +61,9 @@ void add_bench_command(Command app) {
       .range(1, 1000)
       .show_default();
   decode.add_option("--precision", decode_options->precision, "auto, f32 or bf16").show_default();
+  decode.add_option("--weights", decode_options->weights, "f32, bf16, q8, q4, with commas between, or all")
+      .separated_by(',')
+      .show_default();
   decode.add_flag("--json", decode_options->json, "One JSON record per line");
   decode.add_flag("--profile", decode_options->profile, "Also where the time goes");
   decode.on_run([decode_options] { run_decode_bench(*decode_options, default_exec()); });

@@ -14,13 +14,16 @@ void add_all_commands(Command app) {
   add_audit_command(app);
   add_export_command(app);
   add_import_command(app);
+  add_quantize_command(app);
   add_study_command(app);
   add_report_command(app);
   add_metrics_command(app);
   add_serve_command(app);
   add_watch_command(app);
   add_info_command(app);
+  add_plan_command(app);
   add_bench_command(app);
+  add_doctor_command(app);
   add_version_command(app);
   add_completion_command(app);
 }

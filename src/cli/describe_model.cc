@@ -101,6 +101,7 @@ class Description {
     j["head_size"] = c.head_size();
     j["mlp_width"] = c.mlp_width();
     j["parameters"] = plan.table.parameter_count();
+    j["weight_format"] = info(stored_ ? stored_->format() : WeightFormat::kF32).name;
     j["parameters_by_part"] = Json::object();
     for (const auto& [name, count] : parameters_by_part(plan.table)) j["parameters_by_part"][name] = count;
     j["flops_per_token"] = {{"forward", plan.forward.total()}, {"backward", plan.backward.total()}};
@@ -262,8 +263,10 @@ std::string model_screen(const Json& d) {
   for (const auto& [name, count] : d["parameters_by_part"].items())
     parts +=
         fmt::format("{}{} {:.1f}%", parts.empty() ? "" : ", ", name, 100 * count.get<double>() / parameters);
-  line("parameters", fmt::format("{}, {} in f32: {}", to_line(d["parameters"]),
-                                 format_bytes(4 * d["parameters"].get<std::size_t>()), parts));
+  const std::string format = d["weight_format"];
+  line("parameters", fmt::format("{}, {} in f32{}: {}", to_line(d["parameters"]),
+                                 format_bytes(4 * d["parameters"].get<std::size_t>()),
+                                 format == "f32" ? "" : fmt::format(" (stored as {})", format), parts));
   line("cost",
        fmt::format(
            "{:.2f} MFLOP per token forward, {:.2f} backward; decoding keeps {} per token, {} per sequence",

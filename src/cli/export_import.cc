@@ -1,9 +1,11 @@
 // ./ddl export and ./ddl import: weights that move between this program and others.
+// ./ddl quantize: weights in a small format.
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "cli/commands.h"
+#include "core/arena.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "infer/model_folder.h"
@@ -12,7 +14,7 @@ namespace ddl {
 namespace {
 
 struct WeightsCommand {
-  std::string from, out, layout = "own", type = "f32", tokenizer;
+  std::string from, out, layout = "own", type = "f32", format = "q8", tokenizer;
 
   WrittenModel write() const {
     const Exec ex = default_exec();
@@ -54,6 +56,24 @@ void add_export_command(Command app) {
     const WrittenModel done = c->write();
     fmt::print("{} -> {}: {} in the {} layout, {} parameters\n", done.from, done.to, done.config.residual(),
                c->layout, done.parameters);
+  });
+}
+
+void add_quantize_command(Command app) {
+  auto c = std::make_shared<WeightsCommand>();
+  Command command = app.add_command("quantize", "A model with small weights, for inference");
+  command.add_option("run", c->from, "A run, a checkpoint, or a folder with config.json and weights")
+      .required();
+  command
+      .add_option("--weights", c->format,
+                  "bf16; q8: 8 bits in blocks of 32; q4: 4 bits, the embedding 8 (docs/small-weights.md)")
+      .one_of({"bf16", "q8", "q4"})
+      .show_default();
+  command.add_option("--out", c->out, "The new folder").required();
+  command.on_run([c] {
+    const WrittenModel done = quantize_model(c->from, parse_weight_format(c->format), c->out, default_exec());
+    fmt::print("{} -> {}: {}, {} parameters, {} as {}\n", done.from, done.to, done.config.residual(),
+               done.parameters, format_bytes(done.bytes), c->format);
   });
 }
 

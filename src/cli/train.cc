@@ -1,10 +1,13 @@
 // ./ddl train: train a model on a dataset, or continue a run.
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 
+#include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/ranks.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
@@ -24,6 +27,7 @@ namespace {
 struct TrainCommand {
   RunRequest request;
   std::string engine;
+  Index local_ranks = 0;
   bool json = false, list = false, markdown = false, find_lr = false;
   bool watch = false;
   int port = 0;
@@ -33,16 +37,29 @@ struct TrainCommand {
     if (markdown && !list) throw UserError("--markdown belongs to --options");
     if (list) return list_options();
     const StopSignals signals;
+    if (find_lr && local_ranks > 1) throw UserError("--find-lr runs on one rank: leave --ranks out");
     if (find_lr) return find_rate(signals);
     request.style = Console::style_for(json);
     request.sample = sample;
+    const Ranks ranks(local_ranks);
+    request.comm = &ranks.comm();
+    request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
+    resume_after_restart(ranks.launch());
     std::unique_ptr<Server> page;
-    if (watch) page = open_page();
-    const RunOutcome outcome = run_training(request, signals, default_exec());
+    if (watch && ranks.comm().leads()) page = open_page();
+    const RunOutcome outcome =
+        ranks.reporting_once([&] { return run_training(request, signals, ranks.exec()); });
     if (outcome.signal != 0) throw ExitWithCode(128 + outcome.signal);
   }
 
  private:
+  // A launcher that starts everything again after a failure repeats the command, which began the run the first time.
+  void resume_after_restart(const Launch& launch) {
+    if (launch.restarts == 0 || !std::filesystem::exists(out_folder(request) + "/config.toml")) return;
+    request.resume = true;
+    request.from = request.branch = "";
+  }
+
   void list_options() const {
     const std::string text =
         markdown ? config_page()
@@ -114,6 +131,7 @@ void add_train_command(Command app) {
   train.add_option("--preset", c->request.preset, "Sizes: tiny, mini, small or medium");
   train.add_option("--engine", c->engine, "What computes: native, or the slow reference")
       .one_of(engine_names());
+  add_ranks_option(train, c->local_ranks);
   train.add_flag("--watch", c->watch, "Show the run in a browser while it trains, and print the address");
   train.add_option("--watch-port", c->port, "The port of --watch; 0: any that is free")
       .range(0, 65535)

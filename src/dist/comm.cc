@@ -46,7 +46,7 @@ Comm& alone() {
 std::shared_ptr<Comm> connect(const Launch& launch) {
   if (launch.ranks == 1) return {&alone(), [](Comm*) {}};
   const auto make = reinterpret_cast<MakeComm*>(torch_plugin_symbol("ddl_make_comm", "several ranks"));
-  return make(launch);
+  return std::shared_ptr<Comm>(make(launch));
 }
 
 }  // namespace ddl

@@ -52,7 +52,7 @@ Comm& alone();  // one rank: nothing to say, and nothing that costs time
 // ranks. Throws UserError where the plugin is missing, and CommError where others do not come in time.
 std::shared_ptr<Comm> connect(const Launch& launch);
 
-// What the plugin offers connect().
-using MakeComm = std::unique_ptr<Comm>(const Launch& launch);
+// What the plugin offers connect(): a new one, which is the caller's.
+using MakeComm = Comm*(const Launch& launch);
 
 }  // namespace ddl

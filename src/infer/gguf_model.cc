@@ -42,6 +42,21 @@ GgufKeys model_keys(const ModelConfig& c, GgufType type, const std::string& name
           {arch("vocab_size"), u32(c.vocab)}};
 }
 
+// As llama.cpp calls them.
+std::string pretokenizer_name(WordPattern words) {
+  switch (words) {
+    case WordPattern::kGpt2:
+      return "gpt-2";
+    case WordPattern::kSmolLm:
+      return "smollm";
+    case WordPattern::kLlama3:
+      return "llama-bpe";
+    case WordPattern::kQwen2:
+      return "qwen2";
+  }
+  return "";
+}
+
 // A document begins with end of text: add_bos_token, and both are that token.
 void add_tokenizer_keys(GgufKeys& keys, const BpeTokenizer& tokenizer, Index vocab) {
   constexpr std::int32_t kNormal = 1, kControl = 3, kUnused = 5;
@@ -59,7 +74,7 @@ void add_tokenizer_keys(GgufKeys& keys, const BpeTokenizer& tokenizer, Index voc
   std::vector<std::string> merges;
   for (const Merge& merge : v.merges) merges.push_back(names[merge.left] + " " + names[merge.right]);
   keys.push_back({"tokenizer.ggml.model", std::string("gpt2")});
-  keys.push_back({"tokenizer.ggml.pre", std::string("gpt-2")});
+  keys.push_back({"tokenizer.ggml.pre", pretokenizer_name(v.words)});
   keys.push_back({"tokenizer.ggml.tokens", std::move(names)});
   keys.push_back({"tokenizer.ggml.token_type", std::move(types)});
   keys.push_back({"tokenizer.ggml.merges", std::move(merges)});

@@ -17,6 +17,7 @@
 #include "model/baseline_names.h"
 #include "model/config_json.h"
 #include "model/hunyuan_layout.h"
+#include "model/packed_folder.h"
 #include "model/reference_layout.h"
 #include "model/stored_model.h"
 
@@ -55,7 +56,12 @@ WrittenModel write_folder(const std::string& from, const Weights& weights, const
                     to_text(generation_config_json(weights.config(), end_of_text)));
   write_file_atomic(folder.path() + "/config.json", to_text(contents.config));
   folder.commit();
-  return {from, out, weights.config(), weights.table().parameter_count(), tokenizer != nullptr};
+  return {.from = from,
+          .to = out,
+          .config = weights.config(),
+          .parameters = weights.table().parameter_count(),
+          .has_tokenizer = tokenizer != nullptr,
+          .bytes = std::filesystem::file_size(out + "/model.safetensors")};
 }
 
 std::vector<TensorToWrite> own_tensors(const Weights& weights) {
@@ -110,7 +116,27 @@ WrittenModel export_gguf(const std::string& path, GgufType type, const std::stri
   const Weights weights = read_weights(stored, ex);
   const std::string name = std::filesystem::path(out).stem().string();
   write_gguf_model(out, weights, tokenizer.get(), type, name);
-  return {stored.folder(), out, weights.config(), weights.table().parameter_count(), true};
+  return {.from = stored.folder(),
+          .to = out,
+          .config = weights.config(),
+          .parameters = weights.table().parameter_count(),
+          .has_tokenizer = true,
+          .bytes = std::filesystem::file_size(out)};
+}
+
+WrittenModel quantize_model(const std::string& path, WeightFormat format, const std::string& out,
+                            const Exec& ex) {
+  PartialFolder folder = new_folder(out);
+  const StoredModel stored(path);
+  if (stored.format() != WeightFormat::kF32)
+    throw UserError("{}: its weights are {} already; quantise the model they came from", path,
+                    info(stored.format()).name);
+  const auto tokenizer = load_model_tokenizer(stored, "");
+  Weights weights(stored.config(), format);
+  stored.load(weights, ex);
+  const PackedTensors packed(weights, ex);
+  return write_folder(stored.folder(), weights, tokenizer.get(),
+                      {packed.tensors(), model_config_json(stored.config(), format)}, folder, out);
 }
 
 WrittenModel import_model(const std::string& source, const std::string& tokenizer_path,

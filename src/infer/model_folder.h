@@ -4,9 +4,11 @@
 // or file read back.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "core/exec.h"
+#include "core/weight_format.h"
 #include "io/gguf.h"
 #include "model/config.h"
 
@@ -17,6 +19,7 @@ struct WrittenModel {
   ModelConfig config;
   Index parameters = 0;
   bool has_tokenizer = false;
+  std::size_t bytes = 0;  // of the weights
 };
 
 // kTransformers: for AutoModelForCausalLM. The baseline as HunYuanDenseV1ForCausalLM, which transformers have; every
@@ -30,6 +33,10 @@ WrittenModel export_model(const std::string& path, Layout layout, const std::str
 // One file, which must be new; tokenizer: "" takes the model's (gguf_model.h).
 WrittenModel export_gguf(const std::string& path, GgufType type, const std::string& tokenizer,
                          const std::string& out, const Exec& ex);
+
+// The same with the large matrices in a small format (core/weight_format.h), as model/packed_folder.h says.
+WrittenModel quantize_model(const std::string& path, WeightFormat format, const std::string& out,
+                            const Exec& ex);
 
 // A folder in another layout, or a GGUF file, as a folder in this project's. tokenizer: "" takes the folder's, if it
 // has one; that of a GGUF file is not read.

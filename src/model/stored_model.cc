@@ -5,6 +5,7 @@
 #include "io/checkpoint_folder.h"
 #include "model/config_json.h"
 #include "model/hunyuan_layout.h"
+#include "model/packed_folder.h"
 #include "model/reference_layout.h"
 
 namespace ddl {
@@ -46,8 +47,11 @@ StoredModel::StoredModel(const std::string& path) : folder_(find_model_folder(pa
   config_ = layout_ == StoredLayout::kReleased  ? from_reference_config(text, config_path, weights_)
             : layout_ == StoredLayout::kHunyuan ? from_hunyuan_config(text, config_path)
                                                 : parse_model_config(text, config_path);
-  const ParamTable table = param_table(config_);
-  if (layout_ == StoredLayout::kReleased)
+  if (layout_ == StoredLayout::kOwn) format_ = parse_stored_format(text, config_path);
+  const ParamTable table = param_table(config_, format_);
+  if (format_ != WeightFormat::kF32)
+    check_packed_weights(table, format_, weights_);
+  else if (layout_ == StoredLayout::kReleased)
     check_reference_weights(table, config_, weights_);
   else if (layout_ == StoredLayout::kHunyuan)
     check_hunyuan_weights(table, weights_);
@@ -56,7 +60,13 @@ StoredModel::StoredModel(const std::string& path) : folder_(find_model_folder(pa
 }
 
 void StoredModel::load(Weights& weights, const Exec& ex) const {
-  if (layout_ == StoredLayout::kReleased)
+  if (weights.format() != format_) {
+    Weights stored(weights.config(), format_);
+    load(stored, ex);
+    weights = to_format(stored, weights.format(), ex);
+  } else if (format_ != WeightFormat::kF32)
+    load_packed_weights(weights, weights_, ex);
+  else if (layout_ == StoredLayout::kReleased)
     load_reference_weights(weights, weights_, ex);
   else if (layout_ == StoredLayout::kHunyuan)
     load_hunyuan_weights(weights, weights_, ex);

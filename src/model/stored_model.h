@@ -30,14 +30,17 @@ class StoredModel {
   const std::string& folder() const { return folder_; }
   const ModelConfig& config() const { return config_; }
   StoredLayout layout() const { return layout_; }
+  WeightFormat format() const { return format_; }  // of the files; ddl quantize writes others than f32
 
-  // Into weights of this configuration, or of one that differs only in how it computes.
+  // Into weights of this configuration, or of one that differs only in how it computes, in any format. Weights
+  // that are stored in a small one stay what they are.
   void load(Weights& weights, const Exec& ex) const;
 
  private:
   std::string folder_;
   WeightFolder weights_;
   StoredLayout layout_ = StoredLayout::kOwn;
+  WeightFormat format_ = WeightFormat::kF32;
   ModelConfig config_;
 };
 

@@ -92,6 +92,7 @@ void Batcher::step(const Exec& ex) {
   std::vector<Decoder::Append> appends;
   std::vector<Live*> appended;
   Index tokens = 0;
+  bool reads = false;
   for (const auto& live : live_)
     if (!live->reads_prompt()) {
       appends.push_back({live->slot, std::span(live->tokens).last(1)});
@@ -100,7 +101,8 @@ void Batcher::step(const Exec& ex) {
     }
   for (const auto& live : live_) {
     const Index piece = std::min(kPiece, std::ssize(*live->asked.prompt) - live->fed);
-    if (piece == 0 || (tokens > 0 && tokens + piece > kStepTokens)) continue;
+    if (piece == 0 || (reads && tokens + piece > kStepTokens)) continue;
+    reads = true;
     appends.push_back(
         {live->slot, std::span(*live->asked.prompt)
                          .subspan(static_cast<std::size_t>(live->fed), static_cast<std::size_t>(piece))});

@@ -72,7 +72,7 @@ class Batcher {
   const Counts& counts() const { return counts_; }
 
   static constexpr Index kPiece = 64;        // tokens of a prompt in a step
-  static constexpr Index kStepTokens = 256;  // of a step, at most
+  static constexpr Index kStepTokens = 256;  // of a step, but for one piece
 
  private:
   struct Live {

@@ -8,6 +8,7 @@
 #include "eval/request_tree.h"
 #include "infer/text_stream.h"
 #include "serve/endpoints.h"
+#include "serve/gate.h"
 
 namespace ddl {
 namespace {

@@ -32,6 +32,7 @@ struct Embedding {
     Probe& probe = model->probe(count, ex);
     std::vector<std::int32_t> padded = tokens, targets(static_cast<std::size_t>(probe.shape().T), -1);
     padded.resize(static_cast<std::size_t>(probe.shape().T), tokens.back());
+    targets[0] = tokens[0];  // a pass needs something to predict
     std::vector<double> sum(static_cast<std::size_t>(C), 0.0);
     probe.watch(
         {padded.data(), targets.data()}, {},

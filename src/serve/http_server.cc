@@ -152,6 +152,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void start_stream(std::uint64_t request, HttpResponse head);
   void write(std::uint64_t request, std::string piece);
   void finish(std::uint64_t request);
+  void drop(std::uint64_t request);
 
  private:
   static constexpr std::size_t kReadBytes = 8 << 10;
@@ -202,7 +203,7 @@ class ConnectionReply final : public HttpReply {
   ConnectionReply(std::shared_ptr<HttpHub> hub, std::weak_ptr<HttpSession> session, std::uint64_t number)
       : hub_(std::move(hub)), session_(std::move(session)), number_(number) {}
   ~ConnectionReply() override {
-    if (!ended_) send(error_response(500, "the request was dropped without an answer"));
+    if (!ended_) run([](HttpSession& s, std::uint64_t n) { s.drop(n); });
   }
 
   void send(HttpResponse response) override {
@@ -398,6 +399,13 @@ void HttpSession::finish(std::uint64_t request) {
   if (request != number_ || state_ != State::kStreaming) return;
   state_ = State::kFlushing;
   enqueue(chunked_ ? "0\r\n\r\n" : "");
+}
+
+// Nobody will answer any more; a stream is cut, so that it does not look complete.
+void HttpSession::drop(std::uint64_t request) {
+  if (request != number_) return;
+  if (state_ == State::kStreaming) return close();
+  send(request, error_response(500, "the request was dropped without an answer"));
 }
 
 void HttpSession::enqueue(std::string bytes) {

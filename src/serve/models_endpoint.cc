@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "serve/api_error.h"
 #include "serve/endpoints.h"
+#include "serve/gate.h"
 
 namespace ddl {
 namespace {

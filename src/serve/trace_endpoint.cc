@@ -60,6 +60,7 @@ struct Trace {
                      "clamp", "invalid_value");
     std::vector<std::int32_t> padded = tokens, targets(static_cast<std::size_t>(T), -1);
     std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+    targets[count - 1] = tokens[0];  // a pass needs something to predict, and a text may be one token
     padded.resize(static_cast<std::size_t>(T), tokens.back());
     loss_N.assign(static_cast<std::size_t>(T), 0);
     probe.watch(

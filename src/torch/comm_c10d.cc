@@ -180,6 +180,4 @@ class C10dComm final : public Comm {
 }  // namespace
 }  // namespace ddl
 
-extern "C" std::unique_ptr<ddl::Comm> ddl_make_comm(const ddl::Launch& launch) {
-  return std::make_unique<ddl::C10dComm>(launch);
-}
+extern "C" ddl::Comm* ddl_make_comm(const ddl::Launch& launch) { return new ddl::C10dComm(launch); }

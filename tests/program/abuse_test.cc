@@ -77,6 +77,19 @@ TEST_F(Abuse, AManifestOfADatasetWithOtherTypes) {
   expect_refused("ddl train --data set --out run", {"set/dataset.json"});
 }
 
+TEST_F(Abuse, SmallWeightsAreForInference) {
+  make_run();
+  run_well("ddl quantize run --weights q4 --out small");
+  run_well("ddl generate small --prompt so --max-new-tokens 3");
+  run_well("ddl generate run --weights q8 --prompt so --max-new-tokens 3");
+  run_well("ddl eval small --text in.txt");
+  expect_refused("ddl train --data set --out second --from small", {"small", "its weights are q4"});
+  expect_refused("ddl quantize small --out smaller", {"small", "q4 already"});
+  expect_refused("ddl quantize run --out small", {"small", "not empty"});
+  expect_refused("ddl quantize run --weights q5 --out other", {"--weights"});
+  expect_refused("ddl generate run --weights q8 --precision bf16 --prompt so", {"leave one out"});
+}
+
 TEST_F(Abuse, FilesWithoutEnd) {
   if (!fs::exists("/dev/zero")) GTEST_SKIP() << "needs /dev/zero";
   make_run();

