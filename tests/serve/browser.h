@@ -70,9 +70,11 @@ class Browser {
     call("Emulation.setEmulatedMedia",
          {{"features", Json::array({Json{{"name", "prefers-color-scheme"}, {"value", name}}})}});
   }
+  // Waits for the page's own word that it is loaded: a question to a page that is being replaced may stay unanswered.
   void open(const std::string& address) {
+    const int before = loads_;
     call("Page.navigate", {{"url", address}});
-    EXPECT_TRUE(until("document.readyState === 'complete'")) << address;
+    for (const double until = now() + 60; loads_ == before;) take(receive(until));
   }
   // The value of an expression, or of what it promises.
   Json evaluate(const std::string& expression) {
@@ -132,6 +134,7 @@ class Browser {
     const std::string method = event.value("method", "");
     const Json params = event.value("params", Json::object());
     const auto bad = [](const std::string& level) { return level == "error" || level == "warning"; };
+    loads_ += method == "Page.loadEventFired";
     if (method == "Network.requestWillBeSent") requests_.push_back(params["request"]["url"]);
     if (method == "Runtime.exceptionThrown" ||
         (method == "Runtime.consoleAPICalled" && bad(params["type"].get<std::string>())) ||
@@ -140,7 +143,7 @@ class Browser {
   }
 
   pid_t process_ = -1;
-  int to_ = -1, from_ = -1, last_ = 0;
+  int to_ = -1, from_ = -1, last_ = 0, loads_ = 0;
   std::string session_, held_;
   std::vector<std::string> complaints_, requests_;
 };
