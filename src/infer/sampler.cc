@@ -19,8 +19,7 @@ void SamplerOptions::check() const {
          "a number above 0 (1: none)", repetition_penalty);
   expect(std::abs(frequency_penalty) <= 2, "frequency_penalty", "-2 to 2", frequency_penalty);
   expect(std::abs(presence_penalty) <= 2, "presence_penalty", "-2 to 2", presence_penalty);
-  for (const auto& [id, bias] : logit_bias)
-    expect(std::abs(bias) <= 100, "logit_bias", "-100 to 100", bias);
+  for (const auto& [id, bias] : logit_bias) expect(std::abs(bias) <= 100, "logit_bias", "-100 to 100", bias);
 }
 
 Sampler::Sampler(const SamplerOptions& options, std::uint64_t stream)
