@@ -200,7 +200,7 @@ void info_command(const InfoArgs& args) {
 void add_tokenizer_command(Command app) {
   Command tokenizer = app.add_command("tokenizer", "Train, use and look at tokenizers");
   tokenizer.require_command();
-  const std::string what = "Folder, file, \"bytes\", or the name of an added one (docs/tokenizers.md)";
+  const std::string what = "Folder, file, \"bytes\" or the name of an added one (docs/tokenizers.md)";
 
   auto train = std::make_shared<TrainArgs>();
   Command command = tokenizer.add_command("train", "Train a byte-level BPE tokenizer on text");
