@@ -138,6 +138,7 @@ case "$case" in
       DDL_THREADS=1 torchrun --no-python --nproc-per-node 2 --max-restarts 3 --monitor-interval 0.1 --master-port $((port + attempt)) \
         "$program" train $small --out "run$attempt" --set train.steps="$steps" $half >"run$attempt.log" 2>&1 &
       job=$!
+      for _ in $(seq 600); do pgrep -P $job -f "$program" >/dev/null && break; sleep 0.1; done
       sleep "$(awk -v s="$RANDOM" -v longest="${LONGEST:-6}" 'BEGIN { printf "%.2f", s / 32768 * longest }')"
       victim=$(pgrep -P $job -f "$program" | shuf -n 1)
       [ -z "$victim" ] || kill -9 "$victim"
