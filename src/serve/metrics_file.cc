@@ -68,7 +68,7 @@ Json RecordColumns::thinned(Index after, Index points) const {
   Json& at = json["step"] = Json::array();
   for_each_bin([&](Index, Index end) { at.push_back(step[end - 1]); });
   for (const auto& [name, values] : columns) {
-    const auto value = [&](Index i) { return i < std::ssize(values) ? values[i] : NAN; };
+    const auto value = [&column = values](Index i) { return i < std::ssize(column) ? column[i] : NAN; };
     if (says_where(name)) {
       Json& list = json[name] = Json::array();
       for_each_bin([&](Index, Index end) { list.push_back(value(end - 1)); });
