@@ -25,10 +25,13 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
 }
 
-// c10d's messages have a stack trace after the first line.
+// What went wrong, without the place in c10d's or Gloo's sources before it, advice and a stack trace after it.
 std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
+  std::string text = error.what();
+  text = text.substr(0, text.find('\n'));
+  if (const std::size_t place = text.find("] "); text.starts_with('[') && place != std::string::npos)
+    text.erase(0, place + 2);
+  return text.substr(0, text.find(". This is typically"));
 }
 
 class C10dComm final : public Comm {

@@ -133,15 +133,19 @@ case "$case" in
     half="--set train.batch=4 --set train.accumulate=2 --set checkpoint.every_steps=10"
     # shellcheck disable=SC2086
     train whole --ranks 2 $half || fail "$(tail -3 whole.log)"
-    for attempt in $(seq "${KILLS:-20}"); do
+    killed=0 attempt=0
+    while [ $killed -lt "${KILLS:-20}" ]; do
+      attempt=$((attempt + 1))
+      [ $attempt -le $((3 * ${KILLS:-20})) ] || fail "only $killed ranks killed in $attempt attempts: STEPS is too small or LONGEST too large"
       # shellcheck disable=SC2086
       DDL_THREADS=1 torchrun --no-python --nproc-per-node 2 --max-restarts 3 --monitor-interval 0.1 --master-port $((port + attempt)) \
         "$program" train $small --out "run$attempt" --set train.steps="$steps" $half >"run$attempt.log" 2>&1 &
       job=$!
       for _ in $(seq 600); do pgrep -P $job -f "$program" >/dev/null && break; sleep 0.1; done
-      sleep "$(awk -v s="$RANDOM" -v longest="${LONGEST:-6}" 'BEGIN { printf "%.2f", s / 32768 * longest }')"
+      sleep "$(awk -v s="$RANDOM" -v longest="${LONGEST:-3}" 'BEGIN { printf "%.2f", s / 32768 * longest }')"
       victim=$(pgrep -P $job -f "$program" | shuf -n 1)
-      [ -z "$victim" ] || kill -9 "$victim"
+      # A run that has ended already is no test of anything.
+      [ -n "$victim" ] && kill -9 "$victim" && killed=$((killed + 1))
       wait $job || fail "attempt $attempt: $(tail -3 "run$attempt.log")"
       d=$(difference whole "run$attempt")
       echo "attempt $attempt: killed ${victim:-nobody}, resumed $(grep -c '"event":"resume"' "run$attempt/metrics.jsonl") times, losses within $d"
