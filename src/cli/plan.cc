@@ -22,7 +22,7 @@
 namespace ddl {
 namespace {
 
-// What GPUs were seen to reach with products of a Transformer's sizes, and passes over memory. A narrow model reaches less.
+// Assumed, not measured: shares of the peak that matrix products and passes over memory reach (docs/results/scale.md).
 constexpr double kLowMatmulShare = 0.35, kHighMatmulShare = 0.5, kMemoryShare = 0.8, kLaunchSeconds = 3e-6;
 
 struct PlanCommand {
