@@ -191,14 +191,14 @@ void read_sizes(Study& study, Table& file) {
 
 void read_questions(Study& study, Table& file) {
   for (Table& table : file.tables("question")) {
-    Question question;
+    StudyQuestion question;
     question.text = table.text("ask");
     question.a = table.text("arm");
     question.b = table.text("against");
     question.primary = table.flag("primary");
     const std::string match = table.text("match", "tokens");
     if (match != "tokens" && match != "flops") table.refuse("match", "\"tokens\" or \"flops\"");
-    question.match = match == "flops" ? Question::Match::kFlops : Question::Match::kTokens;
+    question.match = match == "flops" ? StudyQuestion::Match::kFlops : StudyQuestion::Match::kTokens;
     table.expect_nothing_else(study.path);
     const bool asked_somewhere = question.a != question.b &&
                                  std::any_of(study.sizes.begin(), study.sizes.end(),
@@ -226,7 +226,7 @@ void read_looks(Study& study, Table& file) {
 
 }  // namespace
 
-bool is_asked(const Question& question, const StudySize& size) {
+bool is_asked(const StudyQuestion& question, const StudySize& size) {
   const auto has = [&](const std::string& arm) {
     return std::find(size.arms.begin(), size.arms.end(), arm) != size.arms.end();
   };
