@@ -90,9 +90,11 @@ std::int32_t Sampler::choose(std::span<const float> logits_V, std::span<const st
   if (options_.min_p > 0)
     std::erase_if(candidates_, [&](const Candidate& c) { return likelihood(c) < options_.min_p; });
 
-  // In order of ids, so that the draw does not depend on how the candidates were found.
-  std::sort(candidates_.begin(), candidates_.end(),
-            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+  // In order of ids, so that the draw does not depend on how the candidates were found. Those that nobody moved are
+  // in order, and sorting a whole vocabulary again takes longer than the rest of the choice.
+  const auto by_id = [](const Candidate& a, const Candidate& b) { return a.id < b.id; };
+  if (!std::is_sorted(candidates_.begin(), candidates_.end(), by_id))
+    std::sort(candidates_.begin(), candidates_.end(), by_id);
   weight_.clear();
   double total = 0;
   for (const Candidate& c : candidates_) weight_.push_back(total += likelihood(c));

@@ -22,7 +22,8 @@ namespace {
 
 constexpr Index kMaxNew = 64, kBest = 5;
 
-struct Trace {
+// One request: a pass over its text, and a pass more for every token that is to be added.
+struct TraceRequest {
   ServedModelPtr model;
   std::string model_name;
   std::vector<std::int32_t> tokens;
@@ -176,9 +177,9 @@ std::optional<Replacement> read_clamp(RequestFields& fields, const ServedModel& 
   return clamp;
 }
 
-std::shared_ptr<Trace> read_trace(const std::string& body, ModelShelf& models) {
+std::shared_ptr<TraceRequest> read_trace(const std::string& body, ModelShelf& models) {
   RequestFields fields(body);
-  auto trace = std::make_shared<Trace>();
+  auto trace = std::make_shared<TraceRequest>();
   trace->model_name = fields.text("model", "");
   trace->model = models.find(trace->model_name);
   if (trace->model_name.empty()) trace->model_name = trace->model->name();
