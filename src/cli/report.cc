@@ -1,9 +1,7 @@
 // ./ddl report: runs, a study, audits, or a stored document, as one page.
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,37 +15,9 @@
 #include "report/run_records.h"
 #include "report/runs_document.h"
 #include "study/study_document.h"
-#include "study/study_run.h"
 
 namespace ddl {
 namespace {
-
-// The audits of a study are kept with it, each in a folder of its own.
-std::vector<Json> read_audits_of(const StudyFolder& folder) {
-  std::vector<std::string> files;
-  if (std::filesystem::is_directory(folder.audits()))
-    for (const auto& entry : std::filesystem::directory_iterator(folder.audits()))
-      if (const std::string file = entry.path().string() + "/audit.json";
-          std::filesystem::is_regular_file(file))
-        files.push_back(file);
-  std::sort(files.begin(), files.end());
-  std::vector<Json> audits;
-  for (const std::string& file : files) audits.push_back(parse_audit(read_file(file), file));
-  return audits;
-}
-
-ReportDocument read_study_document(const StudyFolder& folder) {
-  const Study study = read_study(folder.study());
-  std::vector<std::string> problems;
-  const Records records = Records::read(folder.records(), study, &problems);
-  if (std::filesystem::exists(folder.problems())) {
-    std::istringstream lines(read_file(folder.problems()));
-    for (std::string line; std::getline(lines, line);) problems.push_back(line);
-  }
-  ReportDocument document = study_document(study, records, problems);
-  add_audits(document, read_audits_of(folder));
-  return document;
-}
 
 struct ReportCommand {
   std::vector<std::string> paths;
@@ -65,8 +35,7 @@ struct ReportCommand {
 
  private:
   Json read() const {
-    if (paths.size() == 1 && std::filesystem::exists(StudyFolder{paths[0]}.study()))
-      return read_study_document(StudyFolder{paths[0]}).json();
+    if (paths.size() == 1 && is_study_folder(paths[0])) return read_study_document(paths[0]).json();
     std::vector<std::string> runs;
     std::vector<Json> audits;
     for (const std::string& path : paths) {

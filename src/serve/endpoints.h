@@ -5,13 +5,16 @@
 
 #include "serve/compute_thread.h"
 #include "serve/model_shelf.h"
+#include "serve/report_shelf.h"
 #include "serve/router.h"
 #include "serve/run_shelf.h"
 
 namespace ddl {
 
 void add_page(Router& router);                   // GET /, and the files that the page names
-void add_runs(Router& router, RunShelf& shelf);  // GET /api/runs, /api/runs/NAME, /api/reports, /report
+void add_runs(Router& router, RunShelf& shelf);  // GET /api/runs, /api/runs/NAME
+// GET /api/studies, /api/audits, /api/reports, /report
+void add_reports(Router& router, RunShelf& runs, ReportShelf& reports);
 
 void add_completions(Router& router, ModelShelf& models, ComputeThread& compute);
 void add_chat(Router& router, ModelShelf& models, ComputeThread& compute);

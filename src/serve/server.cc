@@ -33,12 +33,14 @@ void check_address(const HttpOptions& http) {
 Server::Server(const ServeOptions& options, const Exec& ex)
     : options_((check_address(options.http), options)),
       runs_(options.watch),
+      reports_(options.watch),
       models_(options.models, ex),
       compute_(std::make_unique<ComputeThread>(ex)),
       worker_(std::make_unique<Worker>()),
       router_(std::make_unique<Router>(*worker_)) {
   add_page(*router_);
   add_runs(*router_, runs_);
+  add_reports(*router_, runs_, reports_);
   add_completions(*router_, models_, *compute_);
   add_chat(*router_, models_, *compute_);
   add_embeddings(*router_, models_, *compute_);

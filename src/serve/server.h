@@ -9,6 +9,7 @@
 #include "serve/compute_thread.h"
 #include "serve/http_server.h"
 #include "serve/model_shelf.h"
+#include "serve/report_shelf.h"
 #include "serve/router.h"
 #include "serve/run_shelf.h"
 
@@ -16,7 +17,7 @@ namespace ddl {
 
 struct ServeOptions {
   HttpOptions http;
-  std::vector<std::string> watch;  // folders of runs, for the page
+  std::vector<std::string> watch;  // folders of runs, studies and audits, for the page
   ModelShelfOptions models;
 };
 
@@ -39,6 +40,7 @@ class Server {
  private:
   const ServeOptions options_;
   RunShelf runs_;
+  ReportShelf reports_;
   ModelShelf models_;
   std::unique_ptr<ComputeThread> compute_;
   std::unique_ptr<Worker> worker_;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
+#include <sstream>
 
+#include "audit/audit_document.h"
 #include "core/error.h"
 #include "io/file.h"
 #include "report/spread.h"
@@ -14,10 +17,13 @@
 #include "study/best_of_n.h"
 #include "study/compute_gain.h"
 #include "study/scaling_fit.h"
+#include "study/study_run.h"
 #include "study/tuning.h"
 
 namespace ddl {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -415,11 +421,40 @@ class StudyReport {
   ReportDocument document_;
 };
 
+// Each audit is in a folder of its own.
+std::vector<Json> read_audits_of(const StudyFolder& folder) {
+  std::vector<std::string> files;
+  if (fs::is_directory(folder.audits()))
+    for (const auto& entry : fs::directory_iterator(folder.audits()))
+      if (const std::string file = entry.path().string() + "/audit.json"; fs::is_regular_file(file))
+        files.push_back(file);
+  std::sort(files.begin(), files.end());
+  std::vector<Json> audits;
+  for (const std::string& file : files) audits.push_back(parse_audit(read_file(file), file));
+  return audits;
+}
+
 }  // namespace
 
 ReportDocument study_document(const Study& study, const Records& records,
                               const std::vector<std::string>& problems) {
   return StudyReport(study, records, problems).make();
+}
+
+bool is_study_folder(const std::string& path) { return fs::is_regular_file(StudyFolder{path}.study()); }
+
+ReportDocument read_study_document(const std::string& path) {
+  const StudyFolder folder{path};
+  const Study study = read_study(folder.study());
+  std::vector<std::string> problems;
+  const Records records = Records::read(folder.records(), study, &problems);
+  if (fs::exists(folder.problems())) {
+    std::istringstream lines(read_file(folder.problems()));
+    for (std::string line; std::getline(lines, line);) problems.push_back(line);
+  }
+  ReportDocument document = study_document(study, records, problems);
+  add_audits(document, read_audits_of(folder));
+  return document;
 }
 
 }  // namespace ddl

@@ -15,4 +15,8 @@ namespace ddl {
 ReportDocument study_document(const Study& study, const Records& records,
                               const std::vector<std::string>& problems);
 
+// Of a study's folder: its records, what was left out of them, and the audits that are kept with it.
+bool is_study_folder(const std::string& path);
+ReportDocument read_study_document(const std::string& path);
+
 }  // namespace ddl

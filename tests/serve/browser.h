@@ -89,9 +89,10 @@ class Browser {
     return false;
   }
   // The same as a person: keys that go to what has the focus.
-  void press(const std::string& key) {
+  static constexpr int kControl = 2;
+  void press(const std::string& key, int modifiers = 0) {
     for (const char* type : {"keyDown", "keyUp"})
-      call("Input.dispatchKeyEvent", {{"type", type}, {"key", key}, {"code", key}});
+      call("Input.dispatchKeyEvent", {{"type", type}, {"key", key}, {"code", key}, {"modifiers", modifiers}});
   }
 
   const std::vector<std::string>& complaints() const { return complaints_; }  // errors and warnings

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "report/picture.h"
-#include "serve/serve_testing.h"
+#include "serve/report_testing.h"
 
 namespace ddl {
 namespace {
@@ -273,6 +273,75 @@ TEST_F(PageInABrowser, WritesTheServersTextAndComparesTwoModels) {
         card["note"].get<std::string>(),
         fmt::format("{}{:.2f} against {}", difference > 0 ? "+" : "−", std::abs(difference), models[1 - i])))
         << card["note"] << " " << difference;
+  }
+}
+
+TEST_F(PageInABrowser, KeysCheckpointsBranchesAndStop) {
+  write_checkpoint(folder_ / "r", 10, printable_weights(1));
+  write_checkpoint(folder_ / "r", 20, printable_weights(2));
+  options_.models.paths.push_back(folder_ / "r");
+  start_without_model();
+  const auto greedy = [&](const char* model, const std::string& prompt) {
+    const Json request{{"model", model}, {"prompt", prompt}, {"temperature", 0}, {"max_tokens", 12}};
+    return prompt + post("/v1/completions", request).json()["choices"][0]["text"].get<std::string>();
+  };
+  const char* const shown =
+      "[...document.querySelectorAll('.strip .token:not(.start)')].map((t) => "
+      "t.getAttribute('aria-label').split(', probability')[0]).join('')";
+  // Until it has been written and read.
+  const auto shows = [&](const std::string& text) {
+    return browser_->until(
+        fmt::format("document.querySelector('.primary').textContent === 'Write' && "
+                    "document.querySelector('.gate-map [data-cell]') && {} === {}",
+                    shown, to_line(Json(text))));
+  };
+  Browser& browser = open("#view=playground");
+  ASSERT_TRUE(browser.until("document.querySelector('textarea')"));
+  type_prompt("It was");
+  set_number(0, "12");
+  set_number(1, "0");
+  browser.evaluate("document.querySelector('textarea').focus()");
+  browser.press("Enter", Browser::kControl);
+  ASSERT_TRUE(shows(greedy("r", "It was"))) << browser.evaluate(shown);
+
+  // An older checkpoint writes on its own account.
+  const std::string older = greedy("r@10", "It was");
+  ASSERT_NE(older, greedy("r", "It was"));
+  browser.evaluate(
+      "(() => { const r = document.querySelector('input[type=range]'); r.value = 0;"
+      "for (const e of ['input', 'change']) r.dispatchEvent(new Event(e)); })()");
+  ASSERT_TRUE(shows(older)) << browser.evaluate(shown);
+  EXPECT_TRUE(contains(browser.evaluate("document.querySelector('.pane h2').textContent").get<std::string>(),
+                       "step 10"));
+
+  // Another token in the place of the tenth: the text goes on from there.
+  const std::string branch = browser.evaluate(
+      "(() => { document.querySelectorAll('.token:not(.start)')[9].focus(); "
+      "const other = [...document.querySelectorAll('.card button')].find((b) => "
+      "!b.classList.contains('actual')); const word = other.querySelector('.word').textContent; "
+      "other.click(); return word; })()");
+  const std::string prompt = older.substr(0, 9) + (branch == "·" ? " " : branch);
+  EXPECT_EQ(browser.evaluate("document.querySelector('textarea').value"), prompt);
+  ASSERT_TRUE(shows(greedy("r@10", prompt))) << browser.evaluate(shown);
+
+  // Stopped before a token came: the prompt is read, and the server's place is free.
+  browser.evaluate(
+      "(() => { const go = document.querySelector('.primary'); go.click(); "
+      "if (go.textContent !== 'Stop') throw new Error(go.textContent); go.click(); })()");
+  ASSERT_TRUE(shows(prompt)) << browser.evaluate(shown);
+  EXPECT_TRUE(all_free());
+}
+
+TEST_F(PageInABrowser, StudiesAndAuditsAreListedWithTheirReports) {
+  folder_.write("runs/erasing/study.toml", study_text());
+  folder_.write("runs/mine/audit.json", small_audit());
+  start_with_runs();
+  Browser& browser = open("#view=reports");
+  ASSERT_TRUE(browser.until("document.querySelectorAll('.report-list a').length === 2"));
+  const Json links = browser.evaluate("[...document.querySelectorAll('.report-list a')].map((a) => a.href)");
+  for (const Json& link : links) {
+    open(link.get<std::string>().substr(server_->address().size() + 1));
+    EXPECT_TRUE(browser.until("document.querySelector('h1')")) << link;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <string>
 
@@ -403,6 +404,22 @@ TEST_F(Security, MalformedBodiesAreAnswered) {
   }
   EXPECT_GT(count, 20);
   EXPECT_TRUE(all_free());
+}
+
+TEST_F(Security, PromptsAreNotWrittenDown) {
+  start();
+  const std::string secret = "my own secret words";
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const auto status = [&](const char* target, const Json& body) { return post(target, body).status; };
+  EXPECT_EQ(status("/v1/completions", {{"prompt", secret}, {"max_tokens", 3}}), 200);
+  EXPECT_EQ(status("/v1/completions", {{"prompt", secret}, {"temperature", 9}}), 400);
+  EXPECT_EQ(status("/v1/chat/completions", {{"messages", {{{"role", secret}, {"content", secret}}}}}), 400);
+  EXPECT_EQ(status("/v1/ddl/trace", {{"prompt", secret}}), 200);
+  EXPECT_EQ(status("/tokenize", {{"prompt", secret}}), 200);
+  std::fflush(nullptr);
+  const std::string said = testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr();
+  EXPECT_FALSE(contains(said, secret)) << said;
 }
 
 }  // namespace

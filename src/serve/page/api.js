@@ -56,4 +56,7 @@ export const listModels = async (signal) => (await getJson("/v1/models", signal)
 const pathOf = (name) => name.split("/").map(encodeURIComponent).join("/");
 export const getRun = (name, { after, points }, signal) =>
   getJson(`/api/runs/${pathOf(name)}?points=${points}${after === undefined ? "" : `&after=${after}`}`, signal);
-export const reportAddress = (names) => `/report?${new URLSearchParams(names.map((name) => ["run", name]))}`;
+export const listStudies = async (signal) => (await getJson("/api/studies", signal)).studies;
+export const listAudits = async (signal) => (await getJson("/api/audits", signal)).audits;
+// kind: "run", "study" or "audit"
+export const reportAddress = (kind, names) => `/report?${new URLSearchParams(names.map((name) => [kind, name]))}`;

@@ -1,11 +1,16 @@
-// The view of reports: `ddl report` of all runs, of a folder of runs, of one run.
-import { listRuns, reportAddress } from "./api.js";
+// The view of reports: `ddl report` of a study, of audits, of all runs, of a folder of runs, of one run.
+import { listAudits, listRuns, listStudies, reportAddress } from "./api.js";
 
 const { html } = ddlFigure;
 
 const kMostRuns = 64; // of one report
 
-const link = (text, names) => html("a", { href: reportAddress(names), textContent: text, target: "_blank", rel: "noopener" });
+const link = (text, kind, names) => html("a", { href: reportAddress(kind, names), textContent: text, target: "_blank", rel: "noopener" });
+
+function linkList(title, kind, names) {
+  if (!names.length) return [];
+  return [html("section", {}, [html("h3", { textContent: title }), html("ul", { className: "report-list" }, names.map((name) => html("li", {}, [link(name, kind, [name])])))])];
+}
 
 // Runs by the folder they are in, largest first; "" is the folder that is watched itself.
 function folders(runs) {
@@ -25,7 +30,7 @@ export class ReportsView {
     this.body = html("div", {});
     this.element = html("div", { className: "one-column" }, [
       html("h2", { textContent: "Reports" }),
-      html("p", { textContent: "A report is one page that can be kept: curves with seed bands, paired differences with intervals, gates, configurations and how to repeat the runs. It is made from what the runs have recorded when you open it." }),
+      html("p", { textContent: "A report is one page that can be kept: curves with seed bands, paired differences with intervals, gates, configurations and how to repeat the runs. It is made when you open it, from what is recorded by then." }),
       this.body]);
     this.show();
   }
@@ -36,8 +41,10 @@ export class ReportsView {
 
   async show() {
     try {
-      const runs = (await listRuns(this.stop.signal)).filter((run) => run.step > 0).sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
-      this.body.replaceChildren(...(runs.length ? folders(runs).map(([folder, inside]) => this.folder(folder, inside)) : [html("p", { className: "note", textContent: "There are no runs with records yet." })]));
+      const [all, studies, audits] = await Promise.all([listRuns, listStudies, listAudits].map((list) => list(this.stop.signal)));
+      const runs = all.filter((run) => run.step > 0).sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+      this.body.replaceChildren(...linkList("Studies", "study", studies), ...linkList("Audits", "audit", audits),
+        ...(runs.length ? folders(runs).map(([folder, inside]) => this.folder(folder, inside)) : [html("p", { className: "note", textContent: "There are no runs with records yet." })]));
     } catch (error) {
       if (error.name !== "AbortError") this.page.say(error.message);
     }
@@ -51,13 +58,13 @@ export class ReportsView {
     const count = () => {
       const chosen = names.filter((name) => boxes.get(name).checked).slice(0, kMostRuns);
       const [some, which] = chosen.length ? [chosen, chosen.length === 1 ? "the chosen run" : `the ${chosen.length} chosen runs`] : [few, few.length === 1 ? "this run" : `all ${few.length} runs`];
-      compare.href = reportAddress(some);
+      compare.href = reportAddress("run", some);
       compare.textContent = `Open the report of ${which}`;
     };
     const items = runs.map((run) => {
       const box = html("input", { type: "checkbox", onchange: count, "aria-label": `choose ${run.name}` });
       boxes.set(run.name, box);
-      return html("li", {}, [box, link(run.name.slice(folder ? folder.length + 1 : 0), [run.name]), html("span", { className: "status", textContent: `${run.residual || "?"} · ${run.status}` })]);
+      return html("li", {}, [box, link(run.name.slice(folder ? folder.length + 1 : 0), "run", [run.name]), html("span", { className: "status", textContent: `${run.residual || "?"} · ${run.status}` })]);
     });
     count();
     return html("section", {}, [html("h3", { textContent: folder || "Runs" }), html("p", {}, [compare]),

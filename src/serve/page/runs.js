@@ -117,7 +117,7 @@ export class RunsView {
       this.showToolbar();
       this.show();
     };
-    const report = html("a", { textContent: "report of these runs", target: "_blank", rel: "noopener", href: reportAddress(this.chosen) });
+    const report = html("a", { textContent: "report of these runs", target: "_blank", rel: "noopener", href: reportAddress("run", this.chosen) });
     this.toolbar.replaceChildren(
       html("span", { className: "switch", role: "group", "aria-label": "horizontal axis" }, Object.values(kAxes).map((axis) =>
         button(axis.label, () => set("axis", axis.key), axis.key === this.axis))),
