@@ -106,8 +106,9 @@ class PythonModel {
 
   std::vector<std::string> generate(const std::string& prompt, Index count, const GenerateOptions& options,
                                     const std::function<void(const std::string&)>& on_text) {
-    const std::lock_guard lock(one_at_a_time_);
+    // In this order: who waits for the model must not hold what the one that computes needs to call back.
     const nb::gil_scoped_release released;
+    const std::lock_guard lock(one_at_a_time_);
     const Index slots = std::min<Index>(count, 16);
     if (!decoder_ || decoder_slots_ != slots)
       decoder_ = make_decoder(loaded_.weights, {.slots = decoder_slots_ = slots}, ex_);
@@ -208,12 +209,12 @@ class PythonModel {
   std::mutex one_at_a_time_;
 };
 
-// Returns (folder, steps, finished).
-std::tuple<std::string, std::int64_t, bool> train(const std::string& config, const std::string& preset,
-                                                  const std::string& data, const std::string& out,
-                                                  const std::vector<std::string>& sets, bool resume,
-                                                  int threads,
-                                                  const std::function<void(const std::string&)>& on_record) {
+// Returns (folder, steps, the signal that stopped it or 0).
+std::tuple<std::string, std::int64_t, int> train(const std::string& config, const std::string& preset,
+                                                 const std::string& data, const std::string& out,
+                                                 const std::vector<std::string>& sets, bool resume,
+                                                 int threads,
+                                                 const std::function<void(const std::string&)>& on_record) {
   RunRequest request;
   request.config_file = config, request.preset = preset, request.data = data, request.out = out;
   request.sets = sets, request.resume = resume;
@@ -226,7 +227,7 @@ std::tuple<std::string, std::int64_t, bool> train(const std::string& config, con
   const nb::gil_scoped_release released;
   const StopSignals signals;
   const RunOutcome outcome = run_training(request, signals, exec_with(threads));
-  return {outcome.folder, outcome.step, outcome.signal == 0};
+  return {outcome.folder, outcome.step, outcome.signal};
 }
 
 std::string evaluate(PythonModel& model, const std::vector<std::string>& tasks, const std::string& data,
@@ -314,9 +315,9 @@ NB_MODULE(_core, m) {
       [](const std::string& config, const std::string& preset, const std::string& data,
          const std::string& out, const std::vector<std::string>& sets, bool resume, int threads,
          const std::optional<std::function<void(const std::string&)>>& on_record) {
-        const auto [folder, steps, finished] =
+        const auto [folder, steps, signal] =
             train(config, preset, data, out, sets, resume, threads, on_record.value_or(nullptr));
-        return nb::make_tuple(folder, steps, finished);
+        return nb::make_tuple(folder, steps, signal);
       },
       "config"_a, "preset"_a, "data"_a, "out"_a, "sets"_a, "resume"_a, "threads"_a, "on_record"_a.none());
   m.def("evaluate", &evaluate, "model"_a, "tasks"_a, "data"_a, "shots"_a, "limit"_a);

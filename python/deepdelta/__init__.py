@@ -216,15 +216,17 @@ def train(
     """Trains as `ddl train` does and returns the run.
 
     config: a TOML file, or options as a dictionary: {"model.residual": "ddl-cc", "train": {"steps": 100}}. `on_record` hears
-    every record as it is written; Ctrl-C saves a checkpoint and stops, and `resume=True` goes on from there.
+    every record as it is written. Ctrl-C saves a checkpoint and raises KeyboardInterrupt; `resume=True` goes on from there.
     """
     given = isinstance(config, Mapping)
     # A rule brings options of its own, so it must be known first.
     sets = sorted(_settings(config), key=lambda each: not each.startswith("model.residual=")) if given else []
     hear = None if on_record is None else (lambda line: on_record(json.loads(line)))
-    folder, _, _ = _core.train(
+    folder, steps, stopped_by = _core.train(
         "" if given else os.fspath(config), preset, os.fspath(data), os.fspath(out), sets, resume, threads, hear
     )
+    if stopped_by:
+        raise KeyboardInterrupt(f"{folder}: stopped at step {steps} and saved; train(..., resume=True) goes on")
     return Run(folder)
 
 

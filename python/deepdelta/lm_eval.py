@@ -47,10 +47,16 @@ class DeepDeltaLM(LM):
         for request in requests:
             prompt, options = request.args
             stop = options.get("until") or []
+            # As the harness does for its own models: what does not fit is cut off at the left. Half of the context stays for it.
+            count = min(options.get("max_gen_toks", 256), self.model.context // 2)
+            tokens = self.model.encode(prompt)
+            kept = self.model.context - count - 1
+            if len(tokens) - 1 > kept:
+                prompt = self.model.decode(tokens[len(tokens) - kept :])
             texts.append(
                 self.model.generate(
                     prompt,
-                    max_new_tokens=options.get("max_gen_toks", 256),
+                    max_new_tokens=count,
                     temperature=options.get("temperature", 0.0) if options.get("do_sample", False) else 0.0,
                     stop=[stop] if isinstance(stop, str) else stop,
                 )

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -160,12 +161,35 @@ def test_evaluation(folder, model):
 
 
 def test_other_threads_go_on(model):
-    counted = []
-    thread = threading.Thread(target=lambda: [counted.append(i) for i in range(100)])
+    # While a text is written, another thread runs: it is heard of between two pieces of the text.
+    heard, counted = [], []
+    done = threading.Event()
+
+    def count():
+        while not done.is_set():
+            counted.append(1)
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
     thread.start()
-    model.generate("a", max_new_tokens=30)
+    model.generate("a", max_new_tokens=30, on_text=lambda piece: heard.append(len(counted)))
+    done.set()
     thread.join()
-    assert len(counted) == 100
+    assert heard[-1] > heard[0]
+
+
+def test_two_threads_share_a_model(model):
+    alone = model.generate("a", max_new_tokens=30, seed=3)
+    texts = []
+    threads = [
+        threading.Thread(target=lambda: texts.append(model.generate("a", max_new_tokens=30, seed=3, on_text=lambda piece: None)), daemon=True)
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert texts == [alone] * 4, "one waits for the other for ever"
 
 
 def test_config_and_description(model):

@@ -68,7 +68,11 @@ int run_local_ranks(int ranks, int threads_each) {
 
   struct sigaction action {};
   action.sa_handler = note_signal;
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::sigaction(number, &action, nullptr);  // nohup
+  }
 
   const pid_t parent = ::getpid();
   std::vector<pid_t> children;
@@ -110,10 +114,14 @@ int run_local_ranks(int ranks, int threads_each) {
       if (codes[r] != 0 && failed == 0) failed = codes[r], failed_at = now();
     }
     const bool late = failed != 0 && now() - failed_at > kGraceSeconds;
-    const int signal = late ? SIGKILL : static_cast<int>(signal_to_pass_on);
-    signal_to_pass_on = 0;
-    for (std::size_t r = 0; signal != 0 && r < children.size(); ++r)
-      if (codes[r] < 0) ::kill(children[r], signal);
+    const int asked = signal_to_pass_on;
+    if (asked != 0) signal_to_pass_on = 0;
+    for (std::size_t r = 0; r < children.size(); ++r) {
+      if (codes[r] >= 0) continue;
+      if (asked != 0) ::kill(children[r], asked);
+      // Never rank 0, which may be saving: where it hears nothing of the others, it ends by itself.
+      if (late && r > 0) ::kill(children[r], SIGKILL);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return codes.front() != 0 ? codes.front() : failed;

@@ -17,7 +17,7 @@ constexpr Index kMostLocalRanks = 1024;
 Launch launch_for(Index asked) {
   Launch launch = read_launch();
   if (asked == 0 || asked == launch.ranks) return launch;
-  if (launch.launcher != "none")
+  if (launch.ranks > 1)
     throw UserError("--ranks {}: {} has started {} already; leave --ranks out", asked, launch.launcher,
                     launch.ranks);
   if (const std::string problem = torch_plugin_problem(); !problem.empty())

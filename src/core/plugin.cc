@@ -17,12 +17,12 @@ struct OpenedPlugin {
   std::string problem;
 };
 
-// Beside the program, or, for the tests, one folder above it.
+// Beside the program; for the tests one folder above it; where ./ddl install puts it.
 fs::path find_plugin() {
   if (const char* given = std::getenv("DDL_TORCH_PLUGIN")) return given;
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& place : {folder, folder.parent_path()})
+  for (const fs::path& place : {folder, folder.parent_path(), folder.parent_path() / "lib/ddl"})
     if (const fs::path file = place / "libddl_torch.so"; fs::exists(file, error)) return file;
   return {};
 }

@@ -51,13 +51,13 @@ bool CsvRows::next(std::vector<std::string>& fields) {
   bool closed = false;  // ... and that is
   const auto too_long = [&] {
     skip_line();
-    throw UserError("the row is longer than {} MB; is a quote missing?", kMaxCsvRowBytes >> 20);
+    throw BadCsvRow("the row is longer than {} MB; is a quote missing?", kMaxCsvRowBytes >> 20);
   };
   for (;;) {
     const int c = get();
     if (++bytes > kMaxCsvRowBytes) too_long();
     if (quoted) {
-      if (c < 0) throw UserError("a field in quotes does not end");
+      if (c < 0) throw BadCsvRow("a field in quotes does not end");
       if (c != '"')
         field += static_cast<char>(c);
       else if (peek() == '"')
@@ -74,7 +74,7 @@ bool CsvRows::next(std::vector<std::string>& fields) {
       closed = false;
     } else if (closed) {
       skip_line();
-      throw UserError("field {}: expected the delimiter or the end of the row behind a closing quote",
+      throw BadCsvRow("field {}: expected the delimiter or the end of the row behind a closing quote",
                       fields.size() + 1);
     } else if (c == '"' && field.empty()) {
       quoted = true;

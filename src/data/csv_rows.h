@@ -7,9 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/index.h"
 
 namespace ddl {
+
+// A row that is wrong, without file and line. What the file itself does (damaged compression) is another UserError.
+struct BadCsvRow : UserError {
+  using UserError::UserError;
+};
 
 inline constexpr std::size_t kMaxCsvRowBytes = std::size_t{1} << 28;
 
@@ -18,7 +24,7 @@ class CsvRows {
   using Read = std::function<std::size_t(char* out, std::size_t bytes)>;  // 0 at the end only
   CsvRows(Read read, char delimiter) : read_(std::move(read)), delimiter_(delimiter) {}
 
-  // The next row's fields; false at the end. Throws UserError (without file and line) for a row that is wrong: a quoted field
+  // The next row's fields; false at the end. Throws BadCsvRow for a row that is wrong: a quoted field
   // with something behind its quote, one that never ends, a row that is too long. The next call goes on behind it.
   bool next(std::vector<std::string>& fields);
 

@@ -22,7 +22,7 @@ class CsvSource final : public DocumentSource {
     std::vector<std::string> header;
     try {
       rows_.next(header);
-    } catch (const UserError& error) {
+    } catch (const BadCsvRow& error) {
       throw UserError("{}:{}: the header cannot be read: {}", stream_.name(), rows_.line(), error.what());
     }
     columns_ = header.size();
@@ -39,8 +39,8 @@ class CsvSource final : public DocumentSource {
       try {
         if (!rows_.next(fields_)) return false;
         if (fields_.size() != columns_)
-          throw UserError("expected {} fields, as in the first row, found {}", columns_, fields_.size());
-      } catch (const UserError& error) {
+          throw BadCsvRow("expected {} fields, as in the first row, found {}", columns_, fields_.size());
+      } catch (const BadCsvRow& error) {
         bad_.add(fmt::format("{}:{}: {}", stream_.name(), rows_.line(), error.what()));
         continue;
       }

@@ -1,6 +1,7 @@
 #include <parquet/column_reader.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
+#include <parquet/properties.h>
 #include <parquet/schema.h>
 #include <parquet/types.h>
 
@@ -8,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -69,12 +72,15 @@ void read_column(parquet::ColumnReader& any, const Leaf& leaf, std::vector<Json>
         reader.ReadBatch(kBatch, definition.data(), repetition.data(), values.data(), &value_count);
     for (std::int64_t i = 0; i < levels; ++i) {
       const bool is_there = present == 0 || definition[i] == present;
+      if (is_there && at == value_count)
+        throw parquet::ParquetException("its levels promise more values than there are");
       Json value = is_there ? to_value(values[at++]) : Json();
       if (leaf.list_level == 0) {
         rows.push_back(std::move(value));
         continue;
       }
       if (repetition[i] == 0) rows.push_back(Json::array());
+      if (rows.empty()) throw parquet::ParquetException("a list goes on that never began");
       if (definition[i] >= leaf.list_level) rows.back().push_back(std::move(value));
     }
   }
@@ -127,7 +133,9 @@ void read_group(parquet::RowGroupReader& group, const parquet::SchemaDescriptor&
 
 void read_parquet_rows(const std::string& path, FunctionRef<void(Json&)> on_row) {
   try {
-    const auto file = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false);
+    parquet::ReaderProperties properties;
+    properties.set_page_checksum_verification(true);
+    const auto file = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false, properties);
     for (int g = 0; g < file->metadata()->num_row_groups(); ++g) {
       const auto group = file->RowGroup(g);
       std::vector<Json> rows(static_cast<std::size_t>(group->metadata()->num_rows()), Json::object());
@@ -136,6 +144,10 @@ void read_parquet_rows(const std::string& path, FunctionRef<void(Json&)> on_row)
     }
   } catch (const parquet::ParquetException& error) {
     throw UserError("{}: not a readable Parquet file: {}", path, error.what());
+  } catch (const std::bad_alloc&) {
+    throw UserError("{}: not a readable Parquet file: a size in it asks for more memory than there is", path);
+  } catch (const std::length_error&) {
+    throw UserError("{}: not a readable Parquet file: a size in it is impossible", path);
   } catch (const Json::exception&) {
     throw UserError("{}: not a table of rows: of two columns one is inside the other", path);
   }

@@ -83,6 +83,9 @@ Launch read_launch(const Environment& environment) {
   const Family* family = nullptr;
   for (const Family& candidate : kFamilies) {
     if (!read.has(candidate.ranks)) continue;
+    const bool of_srun = std::string_view(candidate.ranks) == "PMI_SIZE" &&
+                         !read.has(candidate.local_ranks) && read.has("SLURM_STEP_NUM_TASKS");
+    if (of_srun) continue;
     if (!read.has(candidate.rank))
       throw UserError("{} is set, {} is not: a launcher sets both (RANK=0 WORLD_SIZE=1 is one process alone)",
                       candidate.ranks, candidate.rank);
@@ -111,13 +114,18 @@ Launch read_launch(const Environment& environment) {
   }
   if (launch.ranks == 1) return launch;
 
-  const bool one_machine = launch.local_ranks == launch.ranks;
+  // Plain variables need not say how many ranks a machine has: then the address of rank 0 does.
+  const char* const address = read.text("MASTER_ADDR");
+  const bool is_known = slurm || read.has(family->local_ranks);
+  const bool is_here = !address || std::string_view(address).starts_with("127.") ||
+                       std::string_view(address) == "localhost" || std::string_view(address) == "::1";
+  launch.one_machine = launch.local_ranks == launch.ranks && (is_known || is_here);
   const char* const nodelist = slurm ? read.text("SLURM_STEP_NODELIST") : nullptr;
-  if (const char* host = read.text("MASTER_ADDR"))
-    launch.host = host;
-  else if (!one_machine && nodelist)
+  if (address)
+    launch.host = address;
+  else if (!launch.one_machine && nodelist)
     launch.host = first_host(nodelist);
-  else if (!one_machine)
+  else if (!launch.one_machine)
     throw UserError(
         "{} ranks, {} of them on this machine: where is rank 0? Set MASTER_ADDR to its host name for all of "
         "them "

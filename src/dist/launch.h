@@ -1,5 +1,6 @@
 // Who this process is among the ranks of a run, as its launcher says in the environment: torchrun or plain variables (RANK,
 // WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_*), MPICH and others of its family (PMI_*), or Slurm's srun (SLURM_*), in this order.
+// Slurm's plugin for PMI sets some of MPICH's names, too; those alone mean srun.
 #pragma once
 
 #include <functional>
@@ -11,6 +12,7 @@ struct Launch {
   std::string launcher = "none";  // "torchrun", "environment", "mpirun", "srun"
   int rank = 0, ranks = 1;
   int local_rank = 0, local_ranks = 1;  // of those on this machine
+  bool one_machine = true;              // all of them, as far as the launcher says
   // Where rank 0 listens, or torchrun does in its place.
   std::string host = "127.0.0.1";
   int port = 0;

@@ -98,12 +98,17 @@ std::unique_ptr<Claim> Claim::take(const std::string& folder, const std::string&
   const std::string owner = to_line(Json{{"machine", machine()}, {"pid", ::getpid()}}) + "\n";
   const bool written = ::write(file, owner.data(), owner.size()) == static_cast<ssize_t>(owner.size());
   bool linked = written && ::link(own.c_str(), path.c_str()) == 0;
-  if (written && !linked && errno == EEXIST && is_abandoned(path, folder))
-    linked = take_over(own, path, folder);
+  const int link_error = written && !linked ? errno : 0;
+  if (link_error == EEXIST && is_abandoned(path, folder)) linked = take_over(own, path, folder);
   ::unlink(own.c_str());
   if (linked) return std::unique_ptr<Claim>(new Claim(path, file));
   ::close(file);
   if (!written) throw UserError("{}: cannot be written; is the disk full?", own);
+  if (link_error != 0 && link_error != EEXIST)
+    throw UserError(
+        "{}: cannot be linked to ({}); a study needs a file system with hard links, so that no two workers "
+        "take one trial",
+        path, std::strerror(link_error));
   return nullptr;
 }
 

@@ -65,7 +65,7 @@ class C10dComm final : public Comm {
       options->threads = 1;  // one after another: what is reduced first is needed first
       const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
       options->devices.push_back(interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-                                 : launch.local_ranks == launch.ranks
+                                 : launch.one_machine
                                      ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                      : c10d::ProcessGroupGloo::createDefaultDevice());
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, launch.rank, launch.ranks, options);

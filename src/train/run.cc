@@ -59,6 +59,7 @@ class Run {
   int stop_signal() const { return comm_.alone() ? signals_.received() : next_.signal; }
   bool steps_left() const { return trainer_->progress().step < run_.config.train.steps; }
   void stop_on_non_finite();
+  void wait_for_rank_0();
   void write_sample();
   bool out_of_patience() const {
     const Index patience = run_.config.train.patience;
@@ -316,13 +317,21 @@ void Run::settle_what_next() {
   next_.signal = static_cast<int>(*std::max_element(said.begin(), said.end()));
 }
 
+// A rank that ends early is, to a launcher, a reason to end the others: while rank 0 still writes, all stay.
+void Run::wait_for_rank_0() {
+  if (comm_.alone()) return;
+  double nothing = 0;
+  comm_.sum({&nothing, 1});
+}
+
 // A skipped update changes nothing, so the weights are those the last update left, and no batch since then
 // had a finite loss with them: going on from them would go wrong again, from any checkpoint that has this
 // update, whichever session wrote it. Those with fewer updates had finite losses.
 void Run::stop_on_non_finite() {
   save();
+  if (comm_.leads()) saver_->wait();
+  wait_for_rank_0();
   if (!comm_.leads()) throw SharedError("stopped: the loss was not finite");
-  saver_->wait();
   poll_saver();
   const Progress& progress = trainer_->progress();
   const Index updates = trainer_->model().optimizer().updates();
@@ -450,8 +459,9 @@ RunOutcome Run::train() {
   const int signal = steps_left() && !early ? stop_signal() : 0;
   if (signal == 0) validate();
   save();
+  if (comm_.leads()) saver_->wait();
+  wait_for_rank_0();
   if (!comm_.leads()) return {"", progress.step, signal};
-  saver_->wait();
   poll_saver();
   expect_folder();
 

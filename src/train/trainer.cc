@@ -247,7 +247,13 @@ Json Trainer::validate() {
     model_->upload(ex_);
   };
   swap_average();
-  const ValidationResult result = validator_.run(*model_, ex_, comm_);
+  ValidationResult result;
+  try {
+    result = validator_.run(*model_, ex_, comm_);
+  } catch (...) {
+    swap_average();  // what is saved now must be the weights that learn
+    throw;
+  }
   swap_average();
   progress_.last = {progress_.step, result.loss};
   // A NaN is never the best, nor does it keep a later one from being it.

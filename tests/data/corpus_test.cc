@@ -193,6 +193,15 @@ TEST(Corpus, WhatCannotBeReadIsNamed) {
   const std::string cut = folder.write("cut.jsonl.gz", whole.substr(0, whole.size() - 9));
   EXPECT_TRUE(contains(why(cut), "cut.jsonl.gz") && contains(why(cut), "truncated") &&
               contains(why(cut), "offset"));
+  // Rows of a table may be bad and skipped; a file that is damaged is not a row.
+  std::string table = "text\n";
+  for (int i = 0; i < 1000; ++i) table += fmt::format("row {}\n", i * 7919 % 1000);
+  const std::string rows = gzip(table);
+  CorpusOptions patient;
+  patient.skip_bad = 10;
+  const std::string torn = folder.write("torn.csv.gz", rows.substr(0, rows.size() / 2));
+  const std::string said = message_of<UserError>([&] { read_documents({torn}, patient); });
+  EXPECT_TRUE(contains(said, "truncated") && !contains(said, "bad row")) << said;
   EXPECT_THROW(read_documents({}), UserError);
 }
 

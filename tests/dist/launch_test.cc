@@ -47,7 +47,31 @@ TEST(Launch, PlainVariables) {
   EXPECT_EQ(launch.local_ranks, 4);
   EXPECT_EQ(launch.host, "head");
   EXPECT_EQ(launch.port, 1234);
+  EXPECT_FALSE(launch.one_machine) << "rank 0 is elsewhere";
   EXPECT_FALSE(launch.served_by_launcher);
+  EXPECT_TRUE(read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}})
+                  .one_machine);
+}
+
+TEST(Launch, SrunWithItsOwnPmiIsSrun) {
+  Variables v{{"PMI_RANK", "3"},
+              {"PMI_SIZE", "4"},
+              {"PMI_JOBID", "7.0"},
+              {"SLURM_PROCID", "3"},
+              {"SLURM_LOCALID", "1"},
+              {"SLURM_STEP_NUM_TASKS", "4"},
+              {"SLURM_JOB_ID", "7"},
+              {"SLURM_STEP_NUM_NODES", "2"},
+              {"SLURM_STEP_NODELIST", "gpu[03-04]"},
+              {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}};
+  const Launch launch = read(v);
+  EXPECT_EQ(launch.launcher, "srun");
+  EXPECT_EQ(launch.local_ranks, 2);
+  EXPECT_EQ(launch.host, "gpu03");
+  EXPECT_FALSE(launch.one_machine);
+  // MPICH's own launcher inside a job of Slurm says how many are here.
+  v["MPI_LOCALNRANKS"] = "4", v["MPI_LOCALRANKID"] = "3";
+  EXPECT_EQ(read(v).launcher, "mpirun");
 }
 
 TEST(Launch, Torchrun) {

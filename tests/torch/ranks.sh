@@ -36,9 +36,9 @@ weights() { ls -d "$1"/checkpoints/step-* | tail -1 | xargs -I{} sha256sum {}/mo
 by_environment() { # OUT, options
   for rank in 0 1; do
     RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port train "$@" &
-    [ $rank = 0 ] && first=$!
+    [ $rank = 0 ] && first=$! || second=$!
   done
-  wait "$first"
+  wait "$first" && wait "$second"
 }
 # A run on two ranks in the background, once it has made a step. Sets job, launcher and rank_1.
 start_long() {

@@ -45,9 +45,9 @@ class Outside : public ::testing::Test {
     harm(program);
     return program.wait();
   }
-  std::string shard() const {
+  std::string shard(const char* split = "_train_") const {
     for (const auto& entry : fs::directory_iterator(data_))
-      if (contains(entry.path().filename().string(), "_train_") && entry.path().extension() == ".bin")
+      if (contains(entry.path().filename().string(), split) && entry.path().extension() == ".bin")
         return entry.path().string();
     return "";
   }
@@ -122,6 +122,23 @@ TEST_F(Outside, AShardCutShortIsNamedAndTheRunSaved) {
       Program({"train", "--out", out_, "--resume", "--set", fmt::format("train.steps={}", saved->step + 2)})
           .wait(),
       0);
+}
+
+// Validation looks at the average of the weights. Where it fails, what is saved is the weights that learn.
+TEST_F(Outside, AnErrorWhileValidatingSavesTheWeightsThatLearn) {
+  const std::vector<std::string> sets = {"train.steps=500", "train.ema=0.9"};
+  const std::string run = out_;
+  out_ = run + "-whole";
+  ASSERT_EQ(harmed([](Program&) {}, sets), 0) << printed();
+  const std::string whole = out_ + "/checkpoints/step-00000500/";
+  out_ = run;
+  EXPECT_EQ(harmed([&](Program&) { fs::resize_file(shard("_val_"), 1100); }, sets), 2);
+  EXPECT_TRUE(contains(printed(), "changed")) << printed();
+  const auto saved = latest_valid_checkpoint(out_ + "/checkpoints");
+  ASSERT_TRUE(saved);
+  ASSERT_EQ(saved->step, 500);
+  for (const char* file : {"model.safetensors", "average.safetensors"})
+    EXPECT_TRUE(contents_of(saved->folder + "/" + file) == contents_of(whole + file)) << file;
 }
 
 TEST_F(Outside, AShardWrittenOverIsNamedAndTheRunSaved) {
