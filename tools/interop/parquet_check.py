@@ -118,16 +118,29 @@ done = subprocess.run(train, capture_output=True, text=True)
 assert done.returncode == 0, done.stderr
 print("three steps of training on it")
 
+# Rows of an evaluation task: a list of strings inside a struct, as published ones have.
+def questions(name):
+    """What `ddl eval` makes of the rows in a folder: exit code, numbers, what it said."""
+    run = [program, "eval", str(work / "run"), "--tasks", "openbookqa", "--data", str(work / name), "--json"]
+    done = subprocess.run(run, capture_output=True, text=True, errors="replace")
+    return done.returncode, [json.loads(line).get("results") for line in done.stdout.splitlines()], done.stderr
+
+
+asked = [{"question_stem": text(2), "choices": {"text": [text(1) for _ in range(4)], "label": list("ABCD")}, "answerKey": dice.choice("ABCD")} for _ in range(40)]
+for name in ("lines", "table", "broken"):
+    (work / name / "openbookqa").mkdir(parents=True)
+(work / "lines/openbookqa/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+pq.write_table(pa.Table.from_pylist(asked), work / "table/openbookqa/test.parquet", row_group_size=15)
+assert questions("table")[0] == 0, questions("table")
+assert questions("table")[:2] == questions("lines")[:2], (questions("table"), questions("lines"))
+print("rows of a task: the numbers of JSON Lines")
+
 # Damage: cut short, bytes changed, pieces exchanged.
-codes, messages = {0: 0, 2: 0}, {}
-sources = [work / f"form-{i}.parquet" for i in range(len(FORMS))]
-for n in range(mutations):
-    original = dice.choice(sources).read_bytes()
+def damage(original, how):
     damaged = bytearray(original)
-    how = n % 4
     if how == 0:
-        damaged = damaged[: dice.randrange(len(damaged))]
-    elif how == 1:
+        return damaged[: dice.randrange(len(damaged))]
+    if how == 1:
         for _ in range(dice.randrange(1, 6)):
             damaged[dice.randrange(len(damaged))] = dice.randrange(256)
     elif how == 2:  # in the footer, which says where everything is
@@ -138,8 +151,14 @@ for n in range(mutations):
         a, length = dice.randrange(len(damaged)), dice.randrange(1, 200)
         b = dice.randrange(len(damaged))
         damaged[a : a + length] = original[b : b + length]
+    return damaged
+
+
+codes, messages = {0: 0, 2: 0}, {}
+sources = [work / f"form-{i}.parquet" for i in range(len(FORMS))]
+for n in range(mutations):
     path = work / "damaged.parquet"
-    path.write_bytes(damaged)
+    path.write_bytes(damage(dice.choice(sources).read_bytes(), n % 4))
     done = prepare(path, "damaged", "--force", "--skip-bad", "3000")
     assert done.returncode in codes, (n, done.returncode, done.stderr[-500:])
     codes[done.returncode] += 1
@@ -148,3 +167,13 @@ for n in range(mutations):
         kind = "its footer" if "its footer" in done.stderr else "row group, column and row" if "row group" in done.stderr else "other"
         messages[kind] = messages.get(kind, 0) + 1
 print(f"{mutations} damaged files: {codes[2]} refused ({messages}), {codes[0]} read (damage in another column, or in unused bytes); no crash")
+
+codes = {0: 0, 2: 0}
+whole = (work / "table/openbookqa/test.parquet").read_bytes()
+for n in range(mutations // 2):
+    (work / "broken/openbookqa/test.parquet").write_bytes(damage(whole, n % 4))
+    code, _, said = questions("broken")
+    assert code in codes, (n, code, said[-500:])
+    assert code == 0 or "test.parquet" in said, said
+    codes[code] += 1
+print(f"{mutations // 2} damaged tasks: {codes[2]} refused by name, {codes[0]} read; no crash")
