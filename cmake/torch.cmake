@@ -10,7 +10,9 @@ if(EXISTS ${DDL_PARTS}/torch.version AND NOT DDL_SANITIZE)
     set_target_properties(ddl_lib${name} PROPERTIES IMPORTED_LOCATION ${torch}/lib/lib${name}.so)
   endforeach()
   add_library(ddl_libtorch INTERFACE)
-  target_include_directories(ddl_libtorch SYSTEM INTERFACE ${torch}/include ${torch}/include/torch/csrc/api/include)
+  # Behind the system's folders: the wheel brings an fmt and a oneDNN of its own, and we have ours.
+  target_compile_options(ddl_libtorch INTERFACE "SHELL:-idirafter ${torch}/include"
+                         "SHELL:-idirafter ${torch}/include/torch/csrc/api/include")
   target_compile_definitions(ddl_libtorch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
   target_link_libraries(ddl_libtorch INTERFACE ddl_libtorch_cpu ddl_libc10)
   target_link_options(ddl_libtorch INTERFACE LINKER:-rpath,${torch}/lib LINKER:-rpath,${DDL_PARTS}/nvidia/cu13/lib)

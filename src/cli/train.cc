@@ -22,10 +22,17 @@ namespace {
 
 struct TrainCommand {
   RunRequest request;
-  std::string engine;
+  std::string engine, device;
   bool json = false, list = false, markdown = false, find_lr = false;
 
   void execute() {
+    if (!device.empty()) {
+      choose_device(device);
+      if (engine.empty()) engine = "torch";
+      if (engine != "torch")
+        throw UserError("--device {}: the engine '{}' computes on the CPU; --engine torch can choose", device,
+                        engine);
+    }
     if (!engine.empty()) request.sets.push_back("model.engine=" + engine);
     if (markdown && !list) throw UserError("--markdown belongs to --options");
     if (list) return list_options();
@@ -90,8 +97,9 @@ void add_train_command(Command app) {
                    "A longer or shorter run that shares this run's steps up to its cool-down");
   train.add_flag("--resume", c->request.resume, "Continue from the run's newest checkpoint");
   train.add_option("--preset", c->request.preset, "Sizes: tiny, mini, small or medium");
-  train.add_option("--engine", c->engine, "What computes: native, or the slow reference")
+  train.add_option("--engine", c->engine, "What computes: native, torch, or the slow reference")
       .one_of(engine_names());
+  train.add_option("--device", c->device, "Of the torch engine: cpu, cuda, cuda:N, or auto");
   train.add_flag("--json", c->json, "Print every record as a line of JSON");
   train.add_flag("--find-lr", c->find_lr,
                  "Try growing learning rates for 100 steps, suggest one, and write no run");

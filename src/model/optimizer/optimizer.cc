@@ -40,13 +40,17 @@ const OptimizerEntry& find_optimizer(const std::string& name) {
                   nearest(name, optimizer_names()));
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const ParamTable& table, double hidden_lr_factor,
-                                          const OptimizerConfig& config, Arena& arena) {
-  const ParamTable chosen = table.with_choices([&](Param& p) {
+ParamTable with_optimizer_choices(const ParamTable& table, const OptimizerConfig& config) {
+  return table.with_choices([&](Param& p) {
     if (config.decay == "all-but-norms") p.decays = !p.norm;
     if (config.mup_rates == "all-but-embedding") p.scaled_rate = !p.embedding;
   });
-  return find_optimizer(config.name).make(chosen, hidden_lr_factor, config, arena);
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const ParamTable& table, double hidden_lr_factor,
+                                          const OptimizerConfig& config, Arena& arena) {
+  return find_optimizer(config.name)
+      .make(with_optimizer_choices(table, config), hidden_lr_factor, config, arena);
 }
 
 void OptimizerConfig::choose(const std::string& optimizer) {

@@ -40,6 +40,8 @@ struct TensorEntry {
   double lr_factor = 1;
   bool decays = false;
 };
+// What decays and whose rate mup scales, as the configuration chooses.
+ParamTable with_optimizer_choices(const ParamTable& table, const OptimizerConfig& config);
 std::vector<TensorEntry> tensor_entries(const ParamTable& table, double hidden_lr_factor);
 
 // One kind of state, a float for each element of the tensors it applies to. In a checkpoint: "NAME.PARAM".
