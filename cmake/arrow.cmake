@@ -3,6 +3,8 @@
 # Defines the target ddl_arrow where found.
 set(DDL_ARROW_ROOT "" CACHE PATH "Where Apache Arrow's headers and libraries are (a prefix, or pyarrow's folder)")
 
+set(arrow_part ${PROJECT_SOURCE_DIR}/build/parts)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${arrow_part}/parquet.version)
 if(NOT DDL_ARROW_ROOT)
   find_package(Arrow QUIET)
   find_package(Parquet QUIET)
@@ -11,7 +13,10 @@ if(TARGET Parquet::parquet_shared)
   add_library(ddl_arrow INTERFACE)
   target_link_libraries(ddl_arrow INTERFACE Parquet::parquet_shared Arrow::arrow_shared)
   set(DDL_ARROW_VERSION ${Arrow_VERSION})
-elseif(DDL_ARROW_ROOT)
+elseif(DDL_ARROW_ROOT OR EXISTS ${arrow_part}/parquet.version)
+  if(NOT DDL_ARROW_ROOT)  # ./ddl setup parquet
+    set(DDL_ARROW_ROOT ${arrow_part}/pyarrow)
+  endif()
   find_path(DDL_ARROW_INCLUDE parquet/file_reader.h PATHS ${DDL_ARROW_ROOT}/include NO_DEFAULT_PATH)
   # Wheels carry only the versioned names (libarrow.so.2300).
   file(GLOB arrow_libraries ${DDL_ARROW_ROOT}/libarrow.so* ${DDL_ARROW_ROOT}/lib/libarrow.so*)
@@ -31,5 +36,5 @@ endif()
 if(TARGET ddl_arrow)
   message(STATUS "Parquet: Apache Arrow ${DDL_ARROW_VERSION}")
 else()
-  message(STATUS "Parquet: off (Apache Arrow not found; docs/data.md says how to get it)")
+  message(STATUS "Parquet: off (Apache Arrow not found; ./ddl setup parquet gets it)")
 endif()

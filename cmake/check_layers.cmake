@@ -1,6 +1,6 @@
 # cmake -DSRC=<src folder> -P check_layers.cmake     (see layers.cmake and docs/tour.md)
 cmake_minimum_required(VERSION 3.25)
-set(LAYERS core=0 io=1 ref=1 data=2 kernels=2 model=3 train=4 infer=4 eval=5 report=5 study=6 audit=6 bench=7 api=7 torch=7 cli=8)
+set(LAYERS core=0 io=1 dist=1 ref=1 data=2 kernels=2 model=3 train=4 infer=4 eval=5 report=5 study=6 audit=6 serve=6 bench=7 api=7 torch=7 cli=8)
 
 foreach(entry IN LISTS LAYERS)
   string(REPLACE "=" ";" pair ${entry})
@@ -34,7 +34,8 @@ foreach(file IN LISTS files)
       string(APPEND errors "  ${relative}: kernels/ is for the engines in model/ and torch/, and for bench/\n")
     endif()
     foreach(rule IN ITEMS "dnnl=kernels,bench" "hwy/=kernels" "omp\\.h=core" "toml\\+\\+=core" "CLI/=cli"
-            "pcre2=tests" "zstd\\.h=io" "zlib\\.h=io" "openssl/=io" "arrow/=data" "parquet/=data" "editline/=cli" "boost/=study")
+            "pcre2=tests" "zstd\\.h=io" "zlib\\.h=io" "openssl/=io" "arrow/=data" "parquet/=data" "editline/=cli" "boost/=study,serve"
+            "torch/=torch" "ATen/=torch" "c10/=torch" "gloo/=torch")
       string(REGEX MATCH "^(.*)=(.*)$" _ ${rule})
       set(header ${CMAKE_MATCH_1})
       string(REPLACE "," ";" allowed ${CMAKE_MATCH_2})

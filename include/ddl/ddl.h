@@ -29,6 +29,7 @@ std::string version();
 struct LoadSettings {
   std::string precision = "";  // "f32" or "bf16"; "" as it was trained
   std::string engine = "";     // "native" or "reference"; "" the native one
+  std::string weights = "";    // "f32", "bf16", "q8" or "q4" (docs/small-weights.md); "" as they are stored
   std::string tokenizer = "";  // a path or a name, where the model's folder has none
   int threads = 0;             // 0: a thread per core
 };

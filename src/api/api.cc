@@ -45,8 +45,10 @@ struct Model::Inside {
 
   Inside(const std::string& path, const LoadSettings& s)
       : ex(exec_for(s.threads)),
-        loaded(
-            load_model(path, {.precision = s.precision, .engine = s.engine, .tokenizer = s.tokenizer}, ex)),
+        loaded(load_model(
+            path,
+            {.precision = s.precision, .engine = s.engine, .weights = s.weights, .tokenizer = s.tokenizer},
+            ex)),
         decoder(make_decoder(loaded.weights, {}, ex)) {}
 };
 

@@ -29,9 +29,7 @@ constexpr Index kGateBins = 20;
 // Six digits: more would be noise, and a page of them.
 Json rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
-  if (value == 0) return 0.0;
-  const double unit = std::pow(10.0, std::floor(std::log10(std::abs(value))) - 5);
-  return std::round(value / unit) * unit;
+  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
 }
 Json rounded(const std::vector<double>& values, double divisor = 1) {
   Json list = Json::array();
@@ -89,7 +87,7 @@ class Audit {
     watch();
     intervene();
     sums_.emplace(collector_.sums());
-    Json json{{"format", "ddl-audit"}, {"version", 1}};
+    Json json{{"format", kAuditFormat}, {"version", kAuditVersion}};
     json["model"] = model();
     json["text"] = {{"source", text_.source},
                     {"kind", text_.kind},
@@ -210,9 +208,9 @@ class Audit {
 
   Json rank() const {
     Json json{{"tokens", collector_.rank_tokens()}};
-    const auto add = [&](const char* name, const std::vector<Spread>& spreads) {
+    const auto add = [&](const char* name, const std::vector<DirectionSpread>& spreads) {
       Json ranks = Json::array(), shares = Json::array();
-      for (const Spread& s : spreads)
+      for (const DirectionSpread& s : spreads)
         ranks.push_back(rounded(s.effective_rank)), shares.push_back(rounded(s.mean_share));
       json[name] = std::move(ranks);
       json[std::string(name) + "_mean_share"] = std::move(shares);

@@ -12,6 +12,9 @@
 
 namespace ddl {
 
+inline constexpr const char* kAuditFormat = "ddl-audit";
+inline constexpr Index kAuditVersion = 1;
+
 struct AuditSizes {
   Index batch_tokens = 2048;         // computed at a time
   Index lens_tokens = 8192;          // at most; the head at every depth is expensive

@@ -61,8 +61,8 @@ class Collector {
   bool has_lens() const { return has_lens_; }
   Index lens_tokens() const { return lens_tokens_; }
   Index rank_tokens() const { return rank_tokens_; }
-  const std::vector<Spread>& state_spread() const { return state_spread_S1_; }
-  const std::vector<Spread>& input_spread() const { return input_spread_S1_; }
+  const std::vector<DirectionSpread>& state_spread() const { return state_spread_S1_; }
+  const std::vector<DirectionSpread>& input_spread() const { return input_spread_S1_; }
 
  private:
   void look(const Probe::Depth& depth, Index rows, const Exec& ex);
@@ -80,7 +80,7 @@ class Collector {
   std::vector<float> loss_N_;
   bool has_lens_ = false;
   Index lens_tokens_ = 0, rank_tokens_ = 0;
-  std::vector<Spread> state_spread_S1_, input_spread_S1_;
+  std::vector<DirectionSpread> state_spread_S1_, input_spread_S1_;
 
   // Of the pass at work.
   std::vector<float> h_SNC_, start_NDC_, before_NDC_;

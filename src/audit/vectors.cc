@@ -21,7 +21,7 @@ double dot(const float* a_C, const float* b_C, Index C) {
   return sum;
 }
 
-Spread spread(std::vector<float>& rows_MC, Index C, const Exec& ex) {
+DirectionSpread spread(std::vector<float>& rows_MC, Index C, const Exec& ex) {
   const Index M = div_exact(std::ssize(rows_MC), C);
   if (M == 0) return {};
   const double count = static_cast<double>(M);

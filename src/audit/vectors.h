@@ -14,11 +14,11 @@ inline double square(const float* a_C, Index C) { return dot(a_C, a_C, C); }
 // How many directions rows spread over. With L_i the eigenvalues of their covariance:
 //   effective_rank = (sum L_i)^2 / sum L_i^2        C where all directions are alike, 1 where there is one
 //   mean_share     = |mean|^2 / mean |row|^2        what all rows have in common; the rank leaves it out
-struct Spread {
+struct DirectionSpread {
   double effective_rank = 0, mean_share = 0;
 };
 // rows_MC is changed: centred. No eigenvalues are computed: sum L_i is the covariance's trace, sum L_i^2 the sum of its
 // squared elements.
-Spread spread(std::vector<float>& rows_MC, Index C, const Exec& ex);
+DirectionSpread spread(std::vector<float>& rows_MC, Index C, const Exec& ex);
 
 }  // namespace ddl

@@ -35,9 +35,10 @@ struct Subject {
   double prefill_s = 1e30, read_gbps = 0;
   std::map<Index, double> step_s;  // by batch
 
-  Subject(const ModelConfig& c, Index prompt, Index slots, const Exec& ex) : config(c) {
-    plan = plan_model(config, {1, prompt});
+  Subject(const ModelConfig& c, WeightFormat format, Index prompt, Index slots, const Exec& ex) : config(c) {
     weights = std::make_unique<Weights>(config, 1, ex);
+    if (format != WeightFormat::kF32) *weights = to_format(*weights, format, ex);
+    plan = plan_model(weights->config(), {1, prompt});
     prompts = make_decoder(*weights, {.slots = 1, .chunk = prompt, .context = prompt}, ex);
     steps = make_decoder(*weights, {.slots = slots, .chunk = kPast, .context = kPast + kSteps}, ex);
   }
@@ -68,15 +69,17 @@ struct Subject {
 
   // The memory that a step reads: the same bytes in the same pages.
   std::span<const std::byte> weight_bytes() const {
+    if (weights->packed()) return weights->packed()->bytes();
     if (!weights->copy()) return std::as_bytes(weights->values());
     return std::as_bytes(std::span(weights->copy(), weights->values().size()));
   }
 
   // What a step must read: every weight once, each sequence's keys, values and history.
   double step_bytes(Index batch) const {
-    const double weight = config.uses_bf16() ? 2 : 4;
     const double past = static_cast<double>(kPast) + static_cast<double>(kSteps) / 2;
-    return static_cast<double>(plan.table.parameter_count()) * weight +
+    const double rest =  // what stays f32 beside packed matrices
+        weights->packed() ? static_cast<double>(std::as_bytes(weights->values()).size()) : 0;
+    return static_cast<double>(weight_bytes().size()) + rest +
            static_cast<double>(batch) * (past * static_cast<double>(plan.cache_bytes_per_token) +
                                          static_cast<double>(plan.cache_bytes_per_sequence));
   }
@@ -108,7 +111,7 @@ class DecodeBench {
     if (!options_.json) print_head();
     for (const auto& subject : subjects_) {
       if (subject->config.residual() == "baseline" && !wanted_baseline_) continue;
-      report(*subject, *subjects_.front());
+      report(*subject, baseline(subject->weights->format()));
       if (options_.profile) profile(*subject);
     }
   }
@@ -121,6 +124,9 @@ class DecodeBench {
     std::vector<std::string> names = options_.residuals;
     if (names == std::vector<std::string>{"all"}) names = rule_names();
     for (const std::string& name : names) find_rule(name);
+    std::vector<std::string> formats = options_.weights;
+    if (formats == std::vector<std::string>{"all"}) formats = weight_format_names();
+    for (const std::string& format : formats) parse_weight_format(format);
     const Index slots = *std::max_element(options_.batches.begin(), options_.batches.end());
     const Index prompt = std::min(options_.prompt, config.context);
     if (prompt < kPast + kSteps)
@@ -131,13 +137,31 @@ class DecodeBench {
           random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(config.vocab))));
     wanted_baseline_ = std::erase(names, "baseline") > 0;
     names.insert(names.begin(), "baseline");
-    check_memory(config, std::ssize(names), prompt, slots);
+    const Index models = std::ssize(names) * std::ssize(formats);
+    check_memory(config, models, prompt, slots);
     if (!options_.json)
-      fmt::print(stderr, "Measuring {} models side by side, {} rounds ...\n", names.size(), options_.rounds);
-    for (const std::string& name : names) {
-      config.use_residual(name);
-      subjects_.push_back(std::make_unique<Subject>(config, prompt, slots, ex_));
-    }
+      fmt::print(stderr, "Measuring {} models side by side, {} rounds ...\n", models, options_.rounds);
+    for (const std::string& name : names)
+      for (const std::string& format : formats) {
+        config.use_residual(name);
+        subjects_.push_back(
+            std::make_unique<Subject>(config, parse_weight_format(format), prompt, slots, ex_));
+      }
+  }
+
+  // In the same format: what the rule costs, not what the format gives.
+  const Subject& baseline(WeightFormat format) const {
+    for (const auto& s : subjects_)
+      if (s->config.residual() == "baseline" && s->weights->format() == format) return *s;
+    DDL_CHECK(false, "no baseline with {} weights", info(format).name);
+  }
+
+  // The fastest that these bytes were read: part of small weights may stay in the cache between two steps.
+  double read_gbps(WeightFormat format) const {
+    double best = 0;
+    for (const auto& s : subjects_)
+      if (s->weights->format() == format) best = std::max(best, s->read_gbps);
+    return best;
   }
 
   static void check_memory(const ModelConfig& config, Index models, Index prompt, Index slots) {
@@ -158,14 +182,15 @@ class DecodeBench {
     fmt::print(
         "\n{}, {}: a prompt of {} tokens, compared with the GEMM rate; single tokens after {}, compared with "
         "reading the "
-        "weights alone. Best of {} rounds.\n{:<12} {:>8} {:>7} {:>6}",
+        "weights alone. Best of {} rounds.\n{:<12} {:<7} {:>8} {:>7} {:>6}",
         options_.preset, subjects_.front()->config.uses_bf16() ? "bf16" : "f32", std::ssize(prompt_), kPast,
-        options_.rounds, "", "prompt", "GEMM", "");
+        options_.rounds, "", "", "prompt", "GEMM", "");
     for (const Index batch : options_.batches)
-      fmt::print(" | {:>8} {:>7} {:>6}", fmt::format("batch {}", batch), "memory", "");
-    fmt::print(" | {:>5}\n{:<12} {:>8} {:>7} {:>6}", "paper", "residual", "tok/s", "floor", "ratio");
+      fmt::print(" | {:>8} {:>7} {:>7} {:>6}", fmt::format("batch {}", batch), "MB read", "memory", "");
+    fmt::print(" | {:>5}\n{:<12} {:<7} {:>8} {:>7} {:>6}", "paper", "residual", "weights", "tok/s", "floor",
+               "ratio");
     for (std::size_t i = 0; i < options_.batches.size(); ++i)
-      fmt::print(" | {:>8} {:>7} {:>6}", "tok/s", "bound", "ratio");
+      fmt::print(" | {:>8} {:>7} {:>7} {:>6}", "tok/s", "per tok", "bound", "ratio");
     fmt::print(" | {:>5}\n", "ratio");
   }
 
@@ -173,19 +198,20 @@ class DecodeBench {
     const Index prompt = std::ssize(prompt_);
     const double gflops = in_bf16_peak() ? limits_.bf16_gflops : limits_.f32_gflops;
     const double floor_share = s.prompt_flops(prompt) / (gflops * 1e9) / s.prefill_s;
-    const double bandwidth = limits_.read_gbps * 1e9;
+    const double bandwidth = read_gbps(s.weights->format()) * 1e9;
     const auto& paper = find_rule(s.config.residual()).paper;
     Json record = make_record("decode");
     record["preset"] = options_.preset;
     record["residual"] = s.config.residual();
-    record["precision"] = s.config.uses_bf16() ? "bf16" : "f32";
+    record["precision"] = s.weights->config().uses_bf16() ? "bf16" : "f32";
+    record["weights"] = info(s.weights->format()).name;
     record["prompt_tokens"] = prompt;
     record["prefill_tokens_per_s"] = static_cast<double>(prompt) / s.prefill_s;
     record["prefill_share_of_gemm_floor"] = floor_share;
     record["prefill_ratio"] = baseline.prefill_s / s.prefill_s;
-    std::string line = fmt::format("{:<12} {:>8.0f} {:>6.0f}% {:>6.3f}", s.config.residual(),
-                                   static_cast<double>(prompt) / s.prefill_s, 100 * floor_share,
-                                   baseline.prefill_s / s.prefill_s);
+    std::string line = fmt::format("{:<12} {:<7} {:>8.0f} {:>6.0f}% {:>6.3f}", s.config.residual(),
+                                   info(s.weights->format()).name, static_cast<double>(prompt) / s.prefill_s,
+                                   100 * floor_share, baseline.prefill_s / s.prefill_s);
     record["read_gbps"] = s.read_gbps;  // of this model's own weights
     for (const Index batch : options_.batches) {
       const double seconds = s.step_s.at(batch), share = s.step_bytes(batch) / bandwidth / seconds;
@@ -195,7 +221,8 @@ class DecodeBench {
                                  {"bytes_per_step", s.step_bytes(batch)},
                                  {"share_of_bandwidth", share},
                                  {"ratio", ratio}});
-      line += fmt::format(" | {:>8.1f} {:>6.0f}% {:>6.3f}", rate, 100 * share, ratio);
+      line += fmt::format(" | {:>8.1f} {:>7.1f} {:>6.0f}% {:>6.3f}", rate,
+                          s.step_bytes(batch) / static_cast<double>(batch) / 1e6, 100 * share, ratio);
     }
     record["paper_ratio"] = paper ? Json(paper->inference_speed) : Json(nullptr);
     line += fmt::format(" | {:>5}", paper ? fmt::format("{:.2f}", paper->inference_speed) : "");

@@ -16,6 +16,7 @@ struct DecodeBenchOptions {
   Index prompt = 512;  // tokens of the prompt that is timed, at most the context
   Index rounds = 5;
   std::string precision = "auto";
+  std::vector<std::string> weights = {"f32"};  // formats (core/weight_format.h), or all
   bool json = false;
   bool profile = false;  // where the time of the last round went
 };

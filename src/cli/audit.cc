@@ -3,11 +3,13 @@
 #include <memory>
 #include <string>
 
+#include "audit/audit_document.h"
 #include "audit/audit_model.h"
 #include "cli/commands.h"
 #include "core/exec.h"
 #include "core/json.h"
 #include "io/file.h"
+#include "report/page.h"
 
 namespace ddl {
 namespace {
@@ -21,10 +23,12 @@ struct AuditCommand {
     if (!out.empty()) make_folders(out);  // an impossible one is an error now, not after minutes
     if (!json) request.progress = stderr;
     const Json audit = audit_model(request, default_exec());
-    const std::string file = out + "/audit.json";
-    if (!out.empty()) write_file_atomic(file, to_line(audit) + "\n");
+    if (!out.empty()) {
+      write_file_atomic(out + "/audit.json", to_line(audit) + "\n");
+      write_file_atomic(out + "/audit.html", report_page(audits_document({audit}).json()));
+    }
     std::fputs(json ? (to_line(audit) + "\n").c_str() : audit_screen(audit).c_str(), stdout);
-    if (!json && !out.empty()) fmt::print("All numbers: {}\n", file);
+    if (!json && !out.empty()) fmt::print("Pictures: {0}/audit.html, all numbers: {0}/audit.json\n", out);
   }
 };
 
@@ -44,7 +48,8 @@ void add_audit_command(Command app) {
       .range(1, Index{1} << 30)
       .show_default();
   audit.add_flag("--json", c->json, "All numbers as one JSON object (docs/audit.md) instead of the table");
-  audit.add_option("--out", c->out, "A folder for audit.json, the same object");
+  audit.add_option("--out", c->out,
+                   "A folder for audit.html (heat maps and curves) and audit.json (the numbers)");
   audit.on_run([c] { c->execute(); });
 }
 

@@ -5,6 +5,7 @@
 #include "bench/eval_bench.h"
 #include "bench/kernels_bench.h"
 #include "bench/loader_bench.h"
+#include "bench/serve_bench.h"
 #include "bench/step_bench.h"
 #include "bench/tokenizer_bench.h"
 #include "cli/commands.h"
@@ -60,6 +61,9 @@ void add_bench_command(Command app) {
       .range(1, 1000)
       .show_default();
   decode.add_option("--precision", decode_options->precision, "auto, f32 or bf16").show_default();
+  decode.add_option("--weights", decode_options->weights, "f32, bf16, q8, q4, with commas between, or all")
+      .separated_by(',')
+      .show_default();
   decode.add_flag("--json", decode_options->json, "One JSON record per line");
   decode.add_flag("--profile", decode_options->profile, "Also where the time goes");
   decode.on_run([decode_options] { run_decode_bench(*decode_options, default_exec()); });
@@ -88,6 +92,22 @@ void add_bench_command(Command app) {
   eval.add_flag("--json", eval_options->json, "One JSON record per line");
   eval.add_flag("--profile", eval_options->profile, "Also where the time goes");
   eval.on_run([eval_options] { run_eval_bench(*eval_options, default_exec()); });
+
+  auto serve_options = std::make_shared<ServeBenchOptions>();
+  Command serve = bench.add_command("serve", "Streams through the server, compared with the decoder alone");
+  serve.add_option("--preset", serve_options->preset, "Model size").show_default();
+  serve.add_option("--residual", serve_options->residual, "Residual rule").show_default();
+  serve.add_option("--streams", serve_options->streams, "Requests at a time").range(1, 64).show_default();
+  serve.add_option("--prompt", serve_options->prompt, "Tokens of each prompt")
+      .range(1, 1 << 20)
+      .show_default();
+  serve.add_option("--tokens", serve_options->tokens, "Tokens of each text").range(2, 1 << 20).show_default();
+  serve.add_option("--rounds", serve_options->rounds, "Rounds; the best counts")
+      .range(1, 1000)
+      .show_default();
+  serve.add_option("--precision", serve_options->precision, "auto, f32 or bf16").show_default();
+  serve.add_flag("--json", serve_options->json, "A JSON record");
+  serve.on_run([serve_options] { run_serve_bench(*serve_options, default_exec()); });
 
   auto tokenizer_options = std::make_shared<TokenizerBenchOptions>();
   Command tokenizer = bench.add_command("tokenizer", "Encode and train tokenizers");

@@ -154,12 +154,13 @@ void add_prepare(Command data) {
       .excludes(fraction);
   c.add_option("--seed", options->seed, "decides the order of the documents").non_negative().show_default();
   c.add_option("--shard-tokens", options->shard_tokens, "tokens per shard").show_default();
-  c.add_option("--field", options->corpus.field, "which field of JSON Lines and Parquet holds the text")
+  c.add_option("--field", options->corpus.field,
+               "which field of JSON Lines, CSV, TSV and Parquet holds the text")
       .show_default();
   c.add_option("--separator", options->corpus.separator,
                "splits text files into documents (\\n is a line break)");
-  c.add_option("--format", options->corpus.format, "auto (by name), text, jsonl or parquet")
-      .one_of({"auto", "text", "jsonl", "parquet"})
+  c.add_option("--format", options->corpus.format, "auto (by name), text, jsonl, csv, tsv or parquet")
+      .one_of({"auto", "text", "jsonl", "csv", "tsv", "parquet"})
       .show_default();
   c.add_option("--skip-bad", options->corpus.skip_bad, "bad rows to leave out before it is an error")
       .non_negative()

@@ -22,6 +22,20 @@
 namespace ddl {
 namespace {
 
+// As `ddl export --layout` calls it.
+const char* layout_name(StoredLayout layout) {
+  switch (layout) {
+    case StoredLayout::kOwn:
+      return "own";
+    case StoredLayout::kReleased:
+      return "reference";
+    case StoredLayout::kTransformers:
+    case StoredLayout::kHunyuan:
+      return "transformers";
+  }
+  return "";
+}
+
 namespace fs = std::filesystem;
 
 // The newest record of an event in metrics.jsonl; null where there is none.
@@ -56,7 +70,7 @@ class Description {
     j["path"] = path_;
     j["kind"] = is_run_ ? "run" : trainer_.is_null() ? "model" : "checkpoint";
     j["weights"] = stored_ ? Json(stored_->folder()) : Json(nullptr);
-    if (stored_) j["layout"] = stored_->has_released_names() ? "reference" : "own";
+    if (stored_) j["layout"] = layout_name(stored_->layout());
     add_model(j);
     add_training(j);
     add_data(j);
@@ -87,6 +101,7 @@ class Description {
     j["head_size"] = c.head_size();
     j["mlp_width"] = c.mlp_width();
     j["parameters"] = plan.table.parameter_count();
+    j["weight_format"] = info(stored_ ? stored_->format() : WeightFormat::kF32).name;
     j["parameters_by_part"] = Json::object();
     for (const auto& [name, count] : parameters_by_part(plan.table)) j["parameters_by_part"][name] = count;
     j["flops_per_token"] = {{"forward", plan.forward.total()}, {"backward", plan.backward.total()}};
@@ -150,7 +165,7 @@ class Description {
     } else if (stored_) {
       next["continue"] = fmt::format("./ddl train --from {} --data DATA --out RUN", here);
     }
-    if (stored_ && stored_->has_released_names())
+    if (stored_ && stored_->layout() != StoredLayout::kOwn)
       next["import"] = fmt::format("./ddl import {} --out DIR", here);
     else if (stored_)
       next["export"] = fmt::format("./ddl export {} --out DIR", here);
@@ -248,8 +263,10 @@ std::string model_screen(const Json& d) {
   for (const auto& [name, count] : d["parameters_by_part"].items())
     parts +=
         fmt::format("{}{} {:.1f}%", parts.empty() ? "" : ", ", name, 100 * count.get<double>() / parameters);
-  line("parameters", fmt::format("{}, {} in f32: {}", to_line(d["parameters"]),
-                                 format_bytes(4 * d["parameters"].get<std::size_t>()), parts));
+  const std::string format = d["weight_format"];
+  line("parameters", fmt::format("{}, {} in f32{}: {}", to_line(d["parameters"]),
+                                 format_bytes(4 * d["parameters"].get<std::size_t>()),
+                                 format == "f32" ? "" : fmt::format(" (stored as {})", format), parts));
   line("cost",
        fmt::format(
            "{:.2f} MFLOP per token forward, {:.2f} backward; decoding keeps {} per token, {} per sequence",

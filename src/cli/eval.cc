@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/ranks.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
@@ -18,6 +19,7 @@
 #include "infer/load.h"
 #include "io/file.h"
 #include "model/engine.h"
+#include "train/handshake.h"
 
 namespace ddl {
 namespace {
@@ -29,6 +31,7 @@ struct EvalCommand {
   EvalRequest request;
   ScorerOptions scorer_options;
   CorpusOptions corpus;
+  Index local_ranks = 0;
   bool json = false, paper = false;
 
   void execute() {
@@ -41,12 +44,15 @@ struct EvalCommand {
     if (!request.tasks.empty() && request.data.empty())
       throw UserError("--tasks needs --data DIR, a folder with a folder for each task (docs/evaluation.md)");
 
-    const Exec ex = default_exec();
+    const Ranks ranks(local_ranks);
+    const Exec ex = ranks.exec();
     const bool needs_tokenizer =
         !request.tasks.empty() || !std::all_of(texts.begin(), texts.end(), holds_token_shards);
     if (!needs_tokenizer) load.missing_tokenizer = LoadOptions::kAccept;
     const LoadedModel loaded = load_model(run, load, ex);
-    Scorer scorer(loaded.weights, scorer_options, ex);
+    check_same_weights(ranks.comm(), loaded.weights.values());
+    Scorer scorer(loaded.weights, scorer_options, ex, ranks.comm());
+    if (!ranks.comm().leads()) return scorer.serve();
     request.context = scorer.config().context;
     if (!json) request.progress = stderr;
     if (!request.tasks.empty()) evaluate_tasks(loaded, scorer, ex);
@@ -64,7 +70,7 @@ struct EvalCommand {
   }
 
   void evaluate_tasks(const LoadedModel& loaded, Scorer& scorer, const Exec& ex) {
-    const std::string numbers = loaded.weights.config().numbers();
+    const std::string numbers = loaded.weights.numbers();
     request.model_hash =
         hash_model_folder(loaded.folder, numbers, load.tokenizer.empty() ? nullptr : loaded.tokenizer.get());
     const auto score = [&](std::span<const ScoreRequest> requests, Scorer::Scored scored) {
@@ -116,7 +122,7 @@ void add_eval_command(Command app) {
   eval.add_option("--text", c->texts,
                   "Loss on a text file, a folder of texts, or token shards; may be repeated")
       .one_value_each();
-  eval.add_option("--field", c->corpus.field, "The field of JSON Lines and Parquet with the text")
+  eval.add_option("--field", c->corpus.field, "The field of JSON Lines, CSV, TSV and Parquet with the text")
       .show_default();
   eval.add_option("--skip-bad", c->corpus.skip_bad, "Bad rows of a text to leave out before it is an error")
       .non_negative()
@@ -131,9 +137,12 @@ void add_eval_command(Command app) {
       .show_default();
   eval.add_option("--samples", c->request.samples,
                   "A file with a line for every document; an interrupted evaluation continues from it");
+  add_ranks_option(eval, c->local_ranks);
   eval.add_flag("--strict", c->request.strict,
                 "A task without its data, or a document that does not fit, is an error (default: left out)");
   eval.add_flag("--paper", c->paper, "The paper's results next to ours");
+  eval.add_option("--weights", c->load.weights, "auto, f32, bf16, q8 or q4 (default: as stored)")
+      .one_of({"auto", "f32", "bf16", "q8", "q4"});
   eval.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
   eval.add_flag(

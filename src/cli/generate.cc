@@ -106,7 +106,8 @@ struct GenerateCommand {
     if (tokens.size() < 2) return "no text to look at";
     const BatchShape shape{1, std::ssize(tokens) - 1};
     const auto model = make_trainable(config, shape, {}, 1, ex);
-    std::ranges::copy(loaded.weights.values(), model->weights().values().begin());
+    std::ranges::copy(to_format(loaded.weights, WeightFormat::kF32, ex).values(),
+                      model->weights().values().begin());
     model->upload(ex);
     model->loss_and_grad({tokens.data(), tokens.data() + 1}, 1, ex);
     const Json sublayers = series_statistics(*model, ex);
@@ -185,9 +186,16 @@ void add_generate_command(Command app) {
   generate.add_option("--stop", c->options.stop, "End before this string (may be repeated)").one_value_each();
   generate.add_option("--num", c->num, "How many texts").show_default();
   generate.add_flag("--slide", c->options.slide, "Continue past the context with its last half");
+  c->load.weights = "auto";
+  generate
+      .add_option("--weights", c->load.weights,
+                  "f32, bf16, q8 or q4: small weights are fast (auto: as stored, or bf16)")
+      .one_of({"auto", "f32", "bf16", "q8", "q4"})
+      .show_default();
   generate.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
-  generate.add_option("--engine", c->load.engine, "native, torch, or the slow reference").one_of(engine_names());
+  generate.add_option("--engine", c->load.engine, "native, torch, or the slow reference")
+      .one_of(engine_names());
   generate.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
   generate.add_flag("--json", c->json, "One JSON record per text");
   generate.on_run([c, prompt] {

@@ -1,4 +1,5 @@
-// ./ddl report: runs, a study, or a document of another command, as one page.
+// ./ddl report: runs, a study, audits, or a stored document, as one page.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "audit/audit_document.h"
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -20,12 +22,40 @@
 namespace ddl {
 namespace {
 
+// The audits of a study are kept with it, each in a folder of its own.
+std::vector<Json> read_audits_of(const StudyFolder& folder) {
+  std::vector<std::string> files;
+  if (std::filesystem::is_directory(folder.audits()))
+    for (const auto& entry : std::filesystem::directory_iterator(folder.audits()))
+      if (const std::string file = entry.path().string() + "/audit.json";
+          std::filesystem::is_regular_file(file))
+        files.push_back(file);
+  std::sort(files.begin(), files.end());
+  std::vector<Json> audits;
+  for (const std::string& file : files) audits.push_back(parse_audit(read_file(file), file));
+  return audits;
+}
+
+ReportDocument read_study_document(const StudyFolder& folder) {
+  const Study study = read_study(folder.study());
+  std::vector<std::string> problems;
+  const Records records = Records::read(folder.records(), study, &problems);
+  if (std::filesystem::exists(folder.problems())) {
+    std::istringstream lines(read_file(folder.problems()));
+    for (std::string line; std::getline(lines, line);) problems.push_back(line);
+  }
+  ReportDocument document = study_document(study, records, problems);
+  add_audits(document, read_audits_of(folder));
+  return document;
+}
+
 struct ReportCommand {
   std::vector<std::string> paths;
   std::string out = "report.html", json, title;
 
   void execute() {
-    const Json document = read();
+    Json document = read();
+    if (!title.empty()) document["title"] = title;
     const std::string page = report_page(document);
     if (!json.empty()) write_file_atomic(json, to_text(document));
     write_file_atomic(out, page);
@@ -35,25 +65,23 @@ struct ReportCommand {
 
  private:
   Json read() const {
-    if (paths.size() == 1 && std::filesystem::is_regular_file(paths[0])) {
-      Json document = parse_report_document(read_file(paths[0]), paths[0]);
-      if (!title.empty()) document["title"] = title;
-      return document;
-    }
-    if (paths.size() == 1 && std::filesystem::exists(StudyFolder{paths[0]}.study())) {
-      const StudyFolder folder{paths[0]};
-      const Study study = read_study(folder.study());
-      std::vector<std::string> problems;
-      const Records records = Records::read(folder.records(), study, &problems);
-      if (std::filesystem::exists(folder.problems())) {
-        std::istringstream lines(read_file(folder.problems()));
-        for (std::string line; std::getline(lines, line);) problems.push_back(line);
+    if (paths.size() == 1 && std::filesystem::exists(StudyFolder{paths[0]}.study()))
+      return read_study_document(StudyFolder{paths[0]}).json();
+    std::vector<std::string> runs;
+    std::vector<Json> audits;
+    for (const std::string& path : paths) {
+      if (!std::filesystem::is_regular_file(path)) {
+        runs.push_back(path);
+        continue;
       }
-      Json document = study_document(study, records, problems).json();
-      if (!title.empty()) document["title"] = title;
-      return document;
+      const std::string text = read_file(path);
+      if (paths.size() == 1 && !is_audit(text)) return parse_report_document(text, path);
+      audits.push_back(parse_audit(text, path));
     }
-    return runs_document(read_all_runs(find_runs(paths)), title).json();
+    if (runs.empty()) return audits_document(audits).json();
+    ReportDocument document = runs_document(read_all_runs(find_runs(runs)), title);
+    add_audits(document, audits);
+    return document.json();
   }
 };
 
@@ -65,7 +93,8 @@ void add_report_command(Command app) {
       "report", "Runs or a study as one page: answers, curves, differences, how to repeat them");
   report
       .add_option("paths", c->paths,
-                  "Runs, or folders with runs in them; a study's folder; or one document that --json wrote")
+                  "Runs, or folders with runs in them; files that ddl audit wrote; a study's folder; or one "
+                  "document that --json wrote")
       .required();
   report.add_option("--out", c->out, "The page, which needs no network and no other file").show_default();
   report.add_option("--json", c->json, "Every number of the page as JSON, in this file");

@@ -1,4 +1,4 @@
-// ddl tokenizer train | encode | decode | info
+// ddl tokenizer train | add | encode | decode | info
 #include "data/tokenizer.h"
 
 #include <unistd.h>
@@ -22,6 +22,7 @@
 #include "data/corpus.h"
 #include "data/progress_line.h"
 #include "data/shard.h"
+#include "data/stored_tokenizers.h"
 #include "io/file.h"
 
 namespace ddl {
@@ -152,6 +153,11 @@ void decode_command(const DecodeArgs& args) {
                outside, ids.size(), tokenizer->vocab_size() - 1);
 }
 
+struct AddArgs {
+  std::string name;
+  std::vector<std::string> files;
+};
+
 struct InfoArgs {
   std::string tokenizer;
   bool json = false;
@@ -194,7 +200,7 @@ void info_command(const InfoArgs& args) {
 void add_tokenizer_command(Command app) {
   Command tokenizer = app.add_command("tokenizer", "Train, use and look at tokenizers");
   tokenizer.require_command();
-  const std::string what = "A tokenizer's folder or file (docs/tokenizers.md), or \"bytes\"";
+  const std::string what = "Folder, file, \"bytes\" or the name of an added one (docs/tokenizers.md)";
 
   auto train = std::make_shared<TrainArgs>();
   Command command = tokenizer.add_command("train", "Train a byte-level BPE tokenizer on text");
@@ -206,16 +212,31 @@ void add_tokenizer_command(Command app) {
   command.add_option("--vocab", train->vocab, "Vocabulary size: 256 bytes, merged tokens, end of text")
       .show_default();
   command.add_option("--out", train->out, "Folder for tokenizer.json").required();
-  command.add_option("--field", train->corpus.field, "The field of JSON Lines and Parquet with the text")
+  command
+      .add_option("--field", train->corpus.field,
+                  "The field of JSON Lines, CSV, TSV and Parquet with the text")
       .show_default();
-  command.add_option("--format", train->corpus.format, "auto (by name), text, jsonl or parquet")
-      .one_of({"auto", "text", "jsonl", "parquet"})
+  command.add_option("--format", train->corpus.format, "auto (by name), text, jsonl, csv, tsv or parquet")
+      .one_of({"auto", "text", "jsonl", "csv", "tsv", "parquet"})
       .show_default();
   command.add_option("--skip-bad", train->corpus.skip_bad, "Bad rows to leave out before it is an error")
       .non_negative()
       .show_default();
   command.add_flag("--json", train->json, "Print a JSON record");
   command.on_run([train] { train_command(*train); });
+
+  auto add = std::make_shared<AddArgs>();
+  command = tokenizer.add_command("add", "Give a tokenizer a name, for --tokenizer NAME from then on");
+  command.add_option("NAME", add->name, "For example gpt2").required();
+  command
+      .add_option("FILES", add->files,
+                  "A tokenizer's folder or file; or a vocabulary (.json) and its merges under any names")
+      .required();
+  command.on_run([add] {
+    const std::string folder = store_tokenizer(add->name, add->files);
+    fmt::print("{}: {}, kept in {}\nNext: ./ddl data prepare TEXT --tokenizer {} --out DATA\n", add->name,
+               load_tokenizer(folder)->name(), folder, add->name);
+  });
 
   auto encode = std::make_shared<EncodeArgs>();
   command = tokenizer.add_command("encode", "Text to token ids");

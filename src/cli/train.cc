@@ -1,10 +1,13 @@
 // ./ddl train: train a model on a dataset, or continue a run.
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 
+#include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/ranks.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
@@ -12,6 +15,7 @@
 #include "data/progress_line.h"
 #include "infer/generation.h"
 #include "model/engine.h"
+#include "serve/server.h"
 #include "train/config_page.h"
 #include "train/find_lr.h"
 #include "train/run.h"
@@ -23,7 +27,10 @@ namespace {
 struct TrainCommand {
   RunRequest request;
   std::string engine, device;
+  Index local_ranks = 0;
   bool json = false, list = false, markdown = false, find_lr = false;
+  bool watch = false;
+  int port = 0;
 
   void execute() {
     if (!device.empty()) {
@@ -37,19 +44,51 @@ struct TrainCommand {
     if (markdown && !list) throw UserError("--markdown belongs to --options");
     if (list) return list_options();
     const StopSignals signals;
+    if (find_lr && local_ranks > 1) throw UserError("--find-lr runs on one rank: leave --ranks out");
     if (find_lr) return find_rate(signals);
     request.style = Console::style_for(json);
     request.sample = sample;
-    const RunOutcome outcome = run_training(request, signals, default_exec());
+    const Ranks ranks(local_ranks);
+    request.comm = &ranks.comm();
+    request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
+    resume_after_restart(ranks.launch());
+    std::unique_ptr<Server> page;
+    if (watch && ranks.comm().leads()) page = open_page();
+    const RunOutcome outcome =
+        ranks.reporting_once([&] { return run_training(request, signals, ranks.exec()); });
     if (outcome.signal != 0) throw ExitWithCode(128 + outcome.signal);
   }
 
  private:
+  // A launcher that starts everything again after a failure repeats the command, which began the run the first time.
+  void resume_after_restart(const Launch& launch) {
+    if (launch.restarts == 0 || !std::filesystem::exists(out_folder(request) + "/config.toml")) return;
+    request.resume = true;
+    request.from = request.branch = "";
+  }
+
   void list_options() const {
     const std::string text =
         markdown ? config_page()
                  : load_run_config({request.preset, "", request.config_file, request.sets}).options().help();
     std::fputs(text.c_str(), stdout);
+  }
+
+  // The run's own page, as long as it trains.
+  std::unique_ptr<Server> open_page() const {
+    ServeOptions options;
+    options.http.port = port;
+    options.watch = {out_folder(request)};
+    auto page = std::make_unique<Server>(options, Exec{});
+    if (json) {
+      Json record = make_record("serving");
+      record["address"] = page->address();
+      std::puts(to_line(record).c_str());
+    } else {
+      fmt::print("{}/ shows this run while it trains\n", page->address());
+    }
+    std::fflush(stdout);
+    return page;
   }
 
   // The same choices of chance every time: what differs between two samples is the model.
@@ -100,6 +139,11 @@ void add_train_command(Command app) {
   train.add_option("--engine", c->engine, "What computes: native, torch, or the slow reference")
       .one_of(engine_names());
   train.add_option("--device", c->device, "Of the torch engine: cpu, cuda, cuda:N, or auto");
+  add_ranks_option(train, c->local_ranks);
+  train.add_flag("--watch", c->watch, "Show the run in a browser while it trains, and print the address");
+  train.add_option("--watch-port", c->port, "The port of --watch; 0: any that is free")
+      .range(0, 65535)
+      .show_default();
   train.add_flag("--json", c->json, "Print every record as a line of JSON");
   train.add_flag("--find-lr", c->find_lr,
                  "Try growing learning rates for 100 steps, suggest one, and write no run");

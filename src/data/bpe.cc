@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "data/pretokenize.h"
 
 namespace ddl {
 namespace {
@@ -26,6 +25,20 @@ BpeVocabulary byte_vocabulary() {
   bytes.specials = {kByteVocabularyEnd};
   bytes.end_of_text = kByteVocabularyEnd;
   return bytes;
+}
+
+std::string word_pattern_name(WordPattern pattern) {
+  switch (pattern) {
+    case WordPattern::kGpt2:
+      return "gpt2";
+    case WordPattern::kSmolLm:
+      return "smollm";
+    case WordPattern::kLlama3:
+      return "llama3";
+    case WordPattern::kQwen2:
+      return "qwen2";
+  }
+  return "";
 }
 
 void check_all_bytes(const BpeVocabulary& vocabulary, const std::string& where) {
@@ -82,7 +95,7 @@ void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids) cons
     for (const char c : text) ids.push_back(byte_ids_[static_cast<unsigned char>(c)]);
     return;
   }
-  for_each_pretoken(text, [&](std::string_view word) { encode_word(word, ids); });
+  for_each_pretoken(text, vocabulary_.words, [&](std::string_view word) { encode_word(word, ids); });
 }
 
 std::string BpeTokenizer::decode(std::span<const TokenId> ids) const {
@@ -94,7 +107,7 @@ std::string BpeTokenizer::decode(std::span<const TokenId> ids) const {
 
 std::string BpeTokenizer::name() const {
   if (vocabulary_.merges.empty() && vocab_size() == Index{kByteVocabularyEnd} + 1) return "bytes";
-  return fmt::format("gpt2-style bpe, {} tokens", vocab_size());
+  return fmt::format("{}-style bpe, {} tokens", word_pattern_name(vocabulary_.words), vocab_size());
 }
 
 void encode_with_end_of_text(const Tokenizer& tokenizer, std::string_view text, std::vector<TokenId>& ids) {

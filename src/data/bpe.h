@@ -1,4 +1,4 @@
-// Byte-level BPE with GPT-2's pre-tokenisation. Every file format boils down to a BpeVocabulary; raw bytes
+// Byte-level BPE with the pre-tokenisation of GPT-2 or of another family (pretokenize.h). Every file format boils down to a BpeVocabulary; raw bytes
 // are one without merges.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "core/index.h"
 #include "data/bpe_merge.h"
 #include "data/byte_map.h"
+#include "data/pretokenize.h"
 #include "data/tokenizer.h"
 
 namespace ddl {
@@ -20,16 +21,19 @@ namespace ddl {
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
 struct BpeVocabulary {
-  std::vector<std::string> tokens;  // id -> the bytes it decodes to; "" where the id is not used
-  std::vector<Merge> merges;        // in order of rank
-  std::vector<TokenId> specials;    // never produced from text, whatever the text says
-  TokenId end_of_text = 0;          // one of the specials
-  bool whole_words_first = false;   // a word that is a token becomes it, even where merges do not lead to it
+  std::vector<std::string> tokens;         // id -> the bytes it decodes to; "" where the id is not used
+  std::vector<Merge> merges;               // in order of rank
+  std::vector<TokenId> specials;           // never produced from text, whatever the text says
+  TokenId end_of_text = 0;                 // one of the specials
+  WordPattern words = WordPattern::kGpt2;  // how text is cut before merging
+  bool whole_words_first = false;  // a word that is a token becomes it, even where merges do not lead to it
 };
 
 // 256 byte values, each its own id, and end of text.
 inline constexpr TokenId kByteVocabularyEnd = 256;  // the id of end of text there
 BpeVocabulary byte_vocabulary();
+
+std::string word_pattern_name(WordPattern pattern);  // "gpt2", "llama3", ...
 
 // Throws UserError, which begins with `where`, unless every byte has a token of its own: without that some
 // text could not be encoded.

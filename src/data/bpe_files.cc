@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/record.h"
 #include "data/bpe_parse.h"
+#include "data/stored_tokenizers.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
 
@@ -97,8 +98,15 @@ BpeVocabulary load_any(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return load_folder(path);
   if (!fs::exists(path, error))
-    throw UserError("{}: expected a tokenizer (a file or folder, or the word \"bytes\"), found nothing there",
-                    path.string());
+    throw UserError(
+        "{}: expected a tokenizer (a file or folder, or the word \"bytes\"), found nothing there{}",
+        path.string(),
+        path.has_parent_path()
+            ? ""
+            : fmt::format(", nor one that was added by that name; there are: {} (./ddl tokenizer add)",
+                          stored_tokenizer_names().empty()
+                              ? "none"
+                              : fmt::format("{}", fmt::join(stored_tokenizer_names(), ", "))));
   const std::string name = path.filename().string();
   if (path.extension() == ".tiktoken") return load_tiktoken(path);
   for (const auto& [vocab, merges] : kPairs)
@@ -111,6 +119,10 @@ BpeVocabulary load_any(const fs::path& path) {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (path == "bytes") return std::make_unique<BpeTokenizer>(byte_vocabulary());
+  std::error_code error;
+  if (!fs::exists(path, error))
+    if (const std::string stored = stored_tokenizer_folder(path); !stored.empty())
+      return std::make_unique<BpeTokenizer>(load_any(stored));
   return std::make_unique<BpeTokenizer>(load_any(path));
 }
 

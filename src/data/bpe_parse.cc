@@ -174,36 +174,61 @@ bool is_gpt2_pattern(const std::string& pattern) {
          pattern == R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 }
 
-// ByteLevel with its pattern, or GPT-2's pattern spelled out followed by ByteLevel without one.
-void check_pretokenizer(const Json& pretokenizer, const std::string& where) {
+constexpr std::string_view kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// What is known of a pre_tokenizer that this program does not have, by the family's name.
+std::string family_of(const Json& pretokenizer) {
+  const std::string text = to_line(pretokenizer);
+  const auto has = [&](std::string_view part) { return text.find(part) != text.npos; };
+  if (has("\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}")) return "GPT-4o's pattern (o200k)";
+  if (has("\\\\u4e00") || has("\u4e00") || has("一-龥")) return "DeepSeek's pattern";
+  if (has("\"Metaspace\"")) return "SentencePiece's words (Metaspace)";
+  if (has("\"BertPreTokenizer\"")) return "BERT's words";
+  if (has("(?i:[sdmt]|ll|ve|re)")) return "GPT-4's pattern (cl100k)";
+  return shown(pretokenizer);
+}
+
+bool is_split(const Json& step, std::string_view pattern) {
+  return string_member(step, "type") == "Split" && step.contains("pattern") &&
+         string_member(step["pattern"], "Regex") == pattern &&
+         string_member(step, "behavior") == "Isolated" && !is_set(step, "invert");
+}
+
+// One of:  ByteLevel with its pattern (GPT-2's)        Split by a known pattern, then ByteLevel
+//          Digits one by one, then ByteLevel with its pattern (SmolLM's)
+WordPattern pattern_of(const Json& pretokenizer, const std::string& where) {
   std::vector<Json> steps = {pretokenizer};
   if (string_member(pretokenizer, "type") == "Sequence" && pretokenizer.contains("pretokenizers") &&
       pretokenizer["pretokenizers"].is_array())
     steps = pretokenizer["pretokenizers"].get<std::vector<Json>>();
-  bool split = false, good = !steps.empty();
-  for (std::size_t i = 0; i < steps.size() && good; ++i) {
-    const Json& step = steps[i];
-    const std::string type = string_member(step, "type");
-    if (type == "Split" && i == 0 && steps.size() == 2) {
-      split = step.contains("pattern") && is_gpt2_pattern(string_member(step["pattern"], "Regex")) &&
-              string_member(step, "behavior") == "Isolated" && !is_set(step, "invert");
-      good = split;
-    } else if (type == "ByteLevel" && i + 1 == steps.size()) {
-      const bool own_pattern = !step.contains("use_regex") || is_set(step, "use_regex");
-      // The second pattern over words of the first changes nothing.
-      good = (own_pattern || split) && !is_set(step, "add_prefix_space");
-    } else {
-      good = false;
+  const bool ends_well = !steps.empty() && string_member(steps.back(), "type") == "ByteLevel" &&
+                         !is_set(steps.back(), "add_prefix_space");
+  if (ends_well && steps.size() <= 2) {
+    const Json& first = steps.front();
+    const bool own_pattern = !steps.back().contains("use_regex") || is_set(steps.back(), "use_regex");
+    if (steps.size() == 1 && own_pattern) return WordPattern::kGpt2;
+    if (steps.size() == 2) {
+      // GPT-2's pattern over the words of the same pattern changes nothing.
+      if (first.contains("pattern") && is_gpt2_pattern(string_member(first["pattern"], "Regex")) &&
+          is_split(first, string_member(first["pattern"], "Regex")))
+        return WordPattern::kGpt2;
+      if (is_split(first, kLlama3Pattern) && !own_pattern) return WordPattern::kLlama3;
+      if (is_split(first, kQwen2Pattern) && !own_pattern) return WordPattern::kQwen2;
+      if (string_member(first, "type") == "Digits" && is_set(first, "individual_digits") && own_pattern)
+        return WordPattern::kSmolLm;
     }
   }
-  if (!good)
-    throw UserError(
-        "{}: expected the pre_tokenizer to be ByteLevel with GPT-2's pattern (use_regex) and without "
-        "add_prefix_space, found {}",
-        where, shown(pretokenizer));
+  throw UserError(
+      "{}: expected the pre_tokenizer to be ByteLevel with the pattern of GPT-2, SmolLM, Llama 3 or Qwen 2 "
+      "and without "
+      "add_prefix_space, found {}",
+      where, family_of(pretokenizer));
 }
 
-void check_kind(const Json& root, const Json& model, const std::string& where) {
+WordPattern check_kind(const Json& root, const Json& model, const std::string& where) {
   std::string type = string_member(model, "type");
   if (type.empty() && model.contains("merges")) type = "BPE";  // old files do not say it
   if (type != "BPE")
@@ -216,10 +241,14 @@ void check_kind(const Json& root, const Json& model, const std::string& where) {
   if (is_set(root, "normalizer"))
     throw UserError("{}: expected no normalizer (text must come back byte for byte), found {}", where,
                     shown(root["normalizer"]));
-  check_pretokenizer(member(root, "pre_tokenizer", where), where);
+  return pattern_of(member(root, "pre_tokenizer", where), where);
 }
 
 }  // namespace
+
+std::string_view split_pattern(WordPattern pattern) {
+  return pattern == WordPattern::kLlama3 ? kLlama3Pattern : kQwen2Pattern;
+}
 
 BpeVocabulary parse_tokenizer_json(std::string_view json, const std::string& where,
                                    const std::string& end_of_text) {
@@ -228,9 +257,8 @@ BpeVocabulary parse_tokenizer_json(std::string_view json, const std::string& whe
   const Json& model = member(root, "model", where);
   if (!model.is_object())
     throw UserError("{}: expected \"model\" to be an object, found {}", where, shown(model));
-  check_kind(root, model, where);
-
   Builder builder(where);
+  builder.result().words = check_kind(root, model, where);
   builder.add_vocab(member(model, "vocab", where));
   const Json& merges = member(model, "merges", where);
   if (!merges.is_array())

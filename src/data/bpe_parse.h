@@ -14,6 +14,9 @@ namespace ddl {
 // One more than the largest id a file may have. Real vocabularies end near 300 000.
 inline constexpr std::uint64_t kMaxIds = std::uint64_t{1} << 21;
 
+// The pattern of a "Split" step, as Hugging Face's files spell it: of llama3 and qwen2.
+std::string_view split_pattern(WordPattern pattern);
+
 // Hugging Face tokenizer.json holding byte-level BPE. `end_of_text` names the end-of-text token where it is
 // known (from tokenizer_config.json); "" looks for the usual names.
 BpeVocabulary parse_tokenizer_json(std::string_view json, const std::string& where,

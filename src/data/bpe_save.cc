@@ -5,6 +5,7 @@
 
 #include "core/record.h"
 #include "data/bpe.h"
+#include "data/bpe_parse.h"
 #include "data/byte_alphabet.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
@@ -20,6 +21,22 @@ std::vector<std::string> written_names(const BpeVocabulary& vocabulary) {
   for (const std::string& token : vocabulary.tokens) names.push_back(to_byte_alphabet(token));
   for (const TokenId id : vocabulary.specials) names[id] = vocabulary.tokens[id];
   return names;
+}
+
+// As bpe_parse.cc reads it back.
+Json pretokenizer_json(WordPattern words) {
+  Json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  if (words == WordPattern::kGpt2) return byte_level;
+  Json first = {{"type", "Digits"}, {"individual_digits", true}};
+  if (words != WordPattern::kSmolLm) {
+    byte_level["use_regex"] = false;
+    first = {{"type", "Split"},
+             {"pattern", {{"Regex", split_pattern(words)}}},
+             {"behavior", "Isolated"},
+             {"invert", false}};
+  }
+  return {{"type", "Sequence"}, {"pretokenizers", {first, byte_level}}};
 }
 
 // Vocabulary and merges are written as text: filling a Json object that keeps its order takes quadratic time.
@@ -38,7 +55,8 @@ std::string tokenizer_json(const BpeVocabulary& vocabulary) {
                      {"special", true}});
   std::string text = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
   text += "  \"added_tokens\": " + to_line(added) + ",\n  \"normalizer\": null,\n";
-  text += "  \"pre_tokenizer\": " + to_line(byte_level) + ",\n  \"post_processor\": null,\n";
+  text += "  \"pre_tokenizer\": " + to_line(pretokenizer_json(vocabulary.words)) +
+          ",\n  \"post_processor\": null,\n";
   text += "  \"decoder\": " + to_line(byte_level) + ",\n";
   text += "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n";
   text += "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n";

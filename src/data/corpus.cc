@@ -16,6 +16,8 @@ std::string format_of(const std::string& path) {
   const std::string name = without_compression_suffix(path);
   if (name.ends_with(".txt") || name.ends_with(".md")) return "text";
   if (name.ends_with(".jsonl") || name.ends_with(".ndjson")) return "jsonl";
+  if (name.ends_with(".csv")) return "csv";
+  if (name.ends_with(".tsv")) return "tsv";
   if (path.ends_with(".parquet")) return "parquet";
   return "";
 }
@@ -66,7 +68,9 @@ std::vector<InputFile> find_inputs(const std::vector<std::string>& inputs, const
       const auto found = files_in(input);
       if (found.empty())
         throw UserError(
-            "{}: no .txt, .md, .jsonl or .parquet file in this folder (.gz and .zst are fine too)", input);
+            "{}: no .txt, .md, .jsonl, .csv, .tsv or .parquet file in this folder (.gz and .zst are fine "
+            "too)",
+            input);
       for (const std::string& path : found) add(path);
     } else if (fs::exists(input)) {
       add(input);
@@ -100,6 +104,8 @@ bool CorpusReader::next(Document& document) {
         source_ = open_parquet_source(file.path, options_, bad_rows_);
       else if (file.format == "jsonl")
         source_ = open_jsonl_source(file.path, options_, bad_rows_);
+      else if (file.format == "csv" || file.format == "tsv")
+        source_ = open_csv_source(file.path, file.format == "csv" ? ',' : '\t', options_, bad_rows_);
       else if (file.format == "text")
         source_ = open_text_source(file.path, options_);
       else

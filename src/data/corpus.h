@@ -1,4 +1,4 @@
-// Documents of text files, JSON Lines and Parquet, compressed or not, one after another in bounded memory.
+// Documents of text files, JSON Lines, CSV, TSV and Parquet, compressed or not, one after another in bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@ struct Document {
 };
 
 struct CorpusOptions {
-  std::string field = "text";   // of JSON Lines and Parquet
-  std::string separator;        // splits text files into documents; "": one document a file
-  std::string format = "auto";  // auto (by name; standard input by its first byte) | text | jsonl | parquet
-  Index skip_bad = 0;           // rows that may be bad before it is an error
+  std::string field = "text";  // of JSON Lines, CSV, TSV and Parquet
+  std::string separator;       // splits text files into documents; "": one document a file
+  std::string format =
+      "auto";  // auto (by name; standard input by its first byte) | text | jsonl | csv | tsv | parquet
+  Index skip_bad = 0;  // rows that may be bad before it is an error
 };
 
 // Bad rows: tolerated up to a limit, the first few kept to be shown.
@@ -46,7 +47,7 @@ class BadRows {
 
 struct InputFile {
   std::string path;         // or "-"
-  std::string format;       // text | jsonl | parquet; auto for standard input
+  std::string format;       // text | jsonl | csv | tsv | parquet; auto for standard input
   std::uint64_t bytes = 0;  // 0 where unknown
 };
 

@@ -24,6 +24,8 @@ std::unique_ptr<DocumentSource> open_stdin_source(const CorpusOptions& options, 
 std::unique_ptr<DocumentSource> open_text_source(const std::string& path, const CorpusOptions& options);
 std::unique_ptr<DocumentSource> open_jsonl_source(const std::string& path, const CorpusOptions& options,
                                                   BadRows& bad);
+std::unique_ptr<DocumentSource> open_csv_source(const std::string& path, char delimiter,
+                                                const CorpusOptions& options, BadRows& bad);
 // Throws UserError, saying how to get it, where the program was built without Apache Arrow.
 std::unique_ptr<DocumentSource> open_parquet_source(const std::string& path, const CorpusOptions& options,
                                                     BadRows& bad);

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 #include "core/error.h"
@@ -29,9 +31,11 @@ class ParquetSource : public DocumentSource {
     const auto bytes = std::filesystem::file_size(path, ignored);
     file_bytes_ = ignored ? 0 : static_cast<std::uint64_t>(bytes);
     guarded([&] {
-      // Buffered: pages of the one column are read as they are needed, not whole row groups.
+      // Buffered: pages of the one column are read as they are needed, not whole row groups. Pages that have a checksum
+      // are held to it.
       parquet::ReaderProperties properties;
       properties.enable_buffered_stream();
+      properties.set_page_checksum_verification(true);
       file_ = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false, properties);
       find_column();
     });
@@ -52,11 +56,24 @@ class ParquetSource : public DocumentSource {
  private:
   template <class F>
   void guarded(F&& body) {
+    const auto refuse = [&](const std::string& what) {
+      throw UserError("{}: not a readable Parquet file ({}): {}", path_, place(), what);
+    };
     try {
       body();
     } catch (const parquet::ParquetException& error) {
-      throw UserError("{}: not a readable Parquet file (row {}): {}", path_, row_, error.what());
+      refuse(error.what());
+    } catch (const std::bad_alloc&) {
+      refuse("a size in it asks for more memory than there is");
+    } catch (const std::length_error&) {
+      refuse("a size in it is impossible");
     }
+  }
+
+  std::string place() const {
+    if (groups_begun_ == 0) return "its footer";
+    return fmt::format("row group {} of {}, column '{}', row {}", groups_begun_,
+                       file_->metadata()->num_row_groups(), field_, row_ + 1);
   }
 
   void find_column() {
@@ -86,6 +103,8 @@ class ParquetSource : public DocumentSource {
         bad_.add(fmt::format("{}: row {}: column '{}' is null", path_, row_, field_));
         continue;
       }
+      if (value_ == values_read_)
+        throw parquet::ParquetException("its levels promise more values than there are");
       const parquet::ByteArray& value = values_[value_++];
       std::string text(reinterpret_cast<const char*>(value.ptr), value.len);
       if (text.empty()) {
@@ -102,9 +121,9 @@ class ParquetSource : public DocumentSource {
   bool read_batch() {
     for (;;) {
       if (reader_ && reader_->HasNext()) {
-        std::int64_t values = 0;
+        values_read_ = 0;
         levels_read_ = reader_->ReadBatch(kBatchRows, optional_ ? levels_.data() : nullptr, nullptr,
-                                          values_.data(), &values);
+                                          values_.data(), &values_read_);
         at_ = value_ = 0;
         if (levels_read_ > 0) return true;
       }
@@ -125,7 +144,7 @@ class ParquetSource : public DocumentSource {
   std::int16_t present_level_ = 0;
   std::array<std::int16_t, kBatchRows> levels_{};
   std::array<parquet::ByteArray, kBatchRows> values_{};
-  std::int64_t levels_read_ = 0, at_ = 0, value_ = 0;
+  std::int64_t levels_read_ = 0, values_read_ = 0, at_ = 0, value_ = 0;
   Index row_ = 0;
   PieceSplitter splitter_;
 };

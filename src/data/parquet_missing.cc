@@ -13,11 +13,8 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& path) {
   throw UserError(
-      "{}: this program was built without Parquet. Either install Apache Arrow's C++ libraries (packages "
-      "libarrow-dev and libparquet-dev from https://arrow.apache.org/install/) and build again; or "
-      "`pip install pyarrow` and configure with "
-      "-DDDL_ARROW_ROOT=$(python3 -c 'import pyarrow; print(pyarrow.__path__[0])'); or convert the file to "
-      "JSON Lines.",
+      "{}: this program was built without Parquet; run: ./ddl setup parquet (or convert the file to JSON "
+      "Lines)",
       path);
 }
 

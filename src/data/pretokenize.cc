@@ -115,9 +115,7 @@ const char* space_end(const char* p, const char* end) {
   return at == end || last == p ? at : last;
 }
 
-}  // namespace
-
-const char* pretoken_end(const char* p, const char* end) {
+const char* gpt2_end(const char* p, const char* end) {
   if (*p == '\'') {
     if (const std::ptrdiff_t bytes = contraction_bytes(p, end)) return p + bytes;
   }
@@ -126,6 +124,72 @@ const char* pretoken_end(const char* p, const char* end) {
   const Char first = char_at(word, end);
   if (first.kind == kSpace) return space_end(p, end);
   return run_end(word + first.bytes, end, first.kind);
+}
+
+// Numbers are cut out first, so white space in front of one is at the end of its text and keeps its last character.
+const char* smollm_end(const char* p, const char* end) {
+  const Char first = char_at(p, end);
+  if (first.kind == kNumber) return p + first.bytes;
+  if (first.kind != kSpace) return gpt2_end(p, end);
+  const char* behind = run_end(p, end, kSpace);
+  return behind != end && char_at(behind, end).kind == kNumber ? behind : gpt2_end(p, end);
+}
+
+bool is_line_end(const char* p) { return *p == '\r' || *p == '\n'; }
+
+// As contraction_bytes, in any case; the long s (U+017F) is an s.
+std::ptrdiff_t any_case_contraction_bytes(const char* p, const char* end) {
+  if (end - p >= 3 && p[1] == '\xc5' && p[2] == '\xbf') return 3;
+  char lower[3] = {};
+  for (std::ptrdiff_t i = 0; i < std::min<std::ptrdiff_t>(end - p, 3); ++i)
+    lower[i] = p[i] >= 'A' && p[i] <= 'Z' ? static_cast<char>(p[i] - 'A' + 'a') : p[i];
+  return contraction_bytes(lower, lower + std::min<std::ptrdiff_t>(end - p, 3));
+}
+
+// The alternatives of the pattern in their order.
+const char* llama3_end(const char* p, const char* end, int digits) {
+  if (*p == '\'') {
+    if (const std::ptrdiff_t bytes = any_case_contraction_bytes(p, end)) return p + bytes;
+  }
+  const Char first = char_at(p, end);
+  const char* const second = p + first.bytes;
+  const Char next = second == end ? Char{kSpace, 0} : char_at(second, end);
+  if (first.kind == kLetter) return run_end(second, end, kLetter);
+  if (first.kind != kNumber && !is_line_end(p) && next.kind == kLetter) return run_end(second, end, kLetter);
+  if (first.kind == kNumber) {
+    const char* at = second;
+    for (int i = 1; i < digits && at != end; ++i) {
+      const Char c = char_at(at, end);
+      if (c.kind != kNumber) break;
+      at += c.bytes;
+    }
+    return at;
+  }
+  if (first.kind == kOther || (*p == ' ' && next.kind == kOther && next.bytes > 0)) {
+    const char* at = run_end(second, end, kOther);
+    while (at != end && is_line_end(at)) ++at;
+    return at;
+  }
+  const char* const behind = run_end(p, end, kSpace);
+  for (const char* at = behind; at != p; --at)
+    if (is_line_end(at - 1)) return at;
+  return space_end(p, end);
+}
+
+}  // namespace
+
+const char* pretoken_end(const char* p, const char* end, WordPattern pattern) {
+  switch (pattern) {
+    case WordPattern::kGpt2:
+      return gpt2_end(p, end);
+    case WordPattern::kSmolLm:
+      return smollm_end(p, end);
+    case WordPattern::kLlama3:
+      return llama3_end(p, end, 3);
+    case WordPattern::kQwen2:
+      return llama3_end(p, end, 1);
+  }
+  return end;
 }
 
 // A run of letters or digits ends at a space, whatever is around it. What follows a cut never looks back.

@@ -36,7 +36,8 @@ class Tokenizer {
 };
 
 // `path` is "bytes" (256 byte values + end of text), or a file or folder in one of the usual formats:
-// tokenizer.json, encoder.json + vocab.bpe, vocab.json + merges.txt, *.tiktoken.
+// tokenizer.json, encoder.json + vocab.bpe, vocab.json + merges.txt, *.tiktoken; or, where there is no such path, the name
+// of a tokenizer that was added (stored_tokenizers.h).
 // Throws UserError saying what was found.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 

@@ -13,6 +13,7 @@
 #include "core/exec.h"
 #include "core/function_ref.h"
 #include "core/index.h"
+#include "dist/comm.h"
 #include "eval/request.h"
 #include "model/tree_scorer.h"
 #include "model/weights.h"
@@ -29,7 +30,11 @@ class Scorer {
   using Done = FunctionRef<void(Index requests)>;
 
   // The weights must outlive the scorer and stay as they are. Throws UserError on impossible sizes.
-  Scorer(const Weights& weights, ScorerOptions options, const Exec& ex);
+  // With several ranks, all have the same model: rank 0 asks as if it were alone, and the others call serve().
+  Scorer(const Weights& weights, ScorerOptions options, const Exec& ex, Comm& comm = alone());
+  ~Scorer();  // rank 0's: the others have served
+  Scorer(const Scorer&) = delete;
+  Scorer& operator=(const Scorer&) = delete;
 
   const ModelConfig& config() const { return tree_->config(); }
   const Arena& arena() const { return tree_->arena(); }
@@ -42,6 +47,9 @@ class Scorer {
   std::vector<Score> score_all(
       std::span<const ScoreRequest> requests, Done done = [](Index) {});
 
+  // Scores this rank's part of whatever rank 0 asks for, until rank 0's scorer is gone.
+  void serve();
+
   // What all calls so far took.
   struct Cost {
     Index requests = 0;
@@ -52,7 +60,11 @@ class Scorer {
   const Cost& cost() const { return cost_; }
 
  private:
+  void score_here(std::span<const ScoreRequest> requests, Scored scored);
+  std::vector<Score> score_together(std::span<const ScoreRequest> requests);
+
   Exec ex_;
+  Comm& comm_;
   std::unique_ptr<TreeScorer> tree_;
   Cost cost_;
 };

@@ -17,6 +17,9 @@ void SamplerOptions::check() const {
   expect(min_p >= 0 && min_p <= 1, "min-p", "0 to 1", min_p);
   expect(repetition_penalty > 0 && std::isfinite(repetition_penalty), "repetition-penalty",
          "a number above 0 (1: none)", repetition_penalty);
+  expect(std::abs(frequency_penalty) <= 2, "frequency_penalty", "-2 to 2", frequency_penalty);
+  expect(std::abs(presence_penalty) <= 2, "presence_penalty", "-2 to 2", presence_penalty);
+  for (const auto& [id, bias] : logit_bias) expect(std::abs(bias) <= 100, "logit_bias", "-100 to 100", bias);
 }
 
 Sampler::Sampler(const SamplerOptions& options, std::uint64_t stream)
@@ -25,6 +28,30 @@ Sampler::Sampler(const SamplerOptions& options, std::uint64_t stream)
 }
 
 std::int32_t Sampler::next(std::span<const float> logits_V, std::span<const std::int32_t> history) {
+  const std::int32_t id = choose(logits_V, history);
+  if (options_.frequency_penalty != 0 || options_.presence_penalty != 0) ++chosen_[id];
+  return id;
+}
+
+void Sampler::penalise(std::span<const float> logits_V, std::span<const std::int32_t> history) {
+  const auto known = [&](std::int32_t id) {
+    return id >= 0 && static_cast<std::size_t>(id) < candidates_.size();
+  };
+  if (options_.repetition_penalty != 1)
+    for (const std::int32_t id : history) {
+      if (!known(id)) continue;
+      // From the model's logit, so that a token seen twice is penalised once.
+      const float logit = logits_V[id], r = static_cast<float>(options_.repetition_penalty);
+      candidates_[id].logit = logit > 0 ? logit / r : logit * r;
+    }
+  for (const auto& [id, times] : chosen_)
+    candidates_[id].logit -=
+        static_cast<float>(options_.frequency_penalty * times + options_.presence_penalty);
+  for (const auto& [id, bias] : options_.logit_bias)
+    if (known(id)) candidates_[id].logit += static_cast<float>(bias);
+}
+
+std::int32_t Sampler::choose(std::span<const float> logits_V, std::span<const std::int32_t> history) {
   const std::uint64_t step = step_++;
   candidates_.resize(logits_V.size());
   for (std::size_t i = 0; i < logits_V.size(); ++i) {
@@ -33,13 +60,7 @@ std::int32_t Sampler::next(std::span<const float> logits_V, std::span<const std:
                        logits_V[i]);
     candidates_[i] = {logits_V[i], static_cast<std::int32_t>(i)};
   }
-  if (options_.repetition_penalty != 1)
-    for (const std::int32_t id : history) {
-      if (id < 0 || static_cast<std::size_t>(id) >= logits_V.size()) continue;
-      // From the model's logit, so that a token seen twice is penalised once.
-      const float logit = logits_V[id], r = static_cast<float>(options_.repetition_penalty);
-      candidates_[id].logit = logit > 0 ? logit / r : logit * r;
-    }
+  penalise(logits_V, history);
   const Candidate best = *std::min_element(candidates_.begin(), candidates_.end(), before);
   if (options_.temperature == 0) return best.id;
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -18,6 +20,9 @@ struct SamplerOptions {
   double top_p = 1;               // then the fewest most likely that hold this share
   double min_p = 0;               // then those at least this likely, relative to the most likely
   double repetition_penalty = 1;  // of tokens in the history: logits / penalty where positive, else * penalty
+  // Of what was chosen so far, c times each:  logit - frequency_penalty c - presence_penalty [c > 0].
+  double frequency_penalty = 0, presence_penalty = 0;
+  std::vector<std::pair<std::int32_t, double>> logit_bias = {};  // added to a token's logit
   std::uint64_t seed = 0;
 
   void check() const;  // throws UserError
@@ -48,8 +53,12 @@ class Sampler {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
 
+  std::int32_t choose(std::span<const float> logits_V, std::span<const std::int32_t> history);
+  void penalise(std::span<const float> logits_V, std::span<const std::int32_t> history);
+
   SamplerOptions options_;
   Random random_;
+  std::map<std::int32_t, int> chosen_;  // how often
   std::uint64_t step_ = 0;
   std::vector<Candidate> candidates_;
   std::vector<double> weight_;

@@ -221,6 +221,22 @@ void SafetensorsFile::read(std::string_view name, std::span<const Index> shape, 
     convert(double{}, [](double x) { return static_cast<float>(x); });
 }
 
+const TensorInfo& SafetensorsFile::expect_bytes(std::string_view name, std::string_view dtype,
+                                                std::span<const Index> shape) const {
+  const TensorInfo* tensor = find(name);
+  const std::string expected = describe_tensor(dtype, shape);
+  if (!tensor) throw UserError("{}: tensor '{}' is missing, expected {}", path_, name, expected);
+  if (const std::string found = describe_tensor(tensor->dtype, tensor->shape); found != expected)
+    throw UserError("{}: tensor '{}' is {}, expected {}", path_, name, found, expected);
+  return *tensor;
+}
+
+void SafetensorsFile::read_bytes(std::string_view name, std::string_view dtype, std::span<const Index> shape,
+                                 void* out) const {
+  const TensorInfo& tensor = expect_bytes(name, dtype, shape);
+  file_.read(header_.data_begin + tensor.begin, out, tensor.byte_count);
+}
+
 void write_safetensors(ByteSink sink, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();

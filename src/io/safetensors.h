@@ -58,6 +58,11 @@ class SafetensorsFile {
   // The tensor as f32 (F32, BF16, F16 and F64 are read). Throws UserError where it is missing, has another
   // shape or another type, or holds a value that is not finite.
   void read(std::string_view name, std::span<const Index> shape, float* out) const;
+  // The same for a tensor of one type, read as it is.
+  const TensorInfo& expect_bytes(std::string_view name, std::string_view dtype,
+                                 std::span<const Index> shape) const;
+  void read_bytes(std::string_view name, std::string_view dtype, std::span<const Index> shape,
+                  void* out) const;
 
  private:
   std::string path_;

@@ -284,33 +284,6 @@ Matrix<std::remove_const_t<Act>> matrix(HeadRows<Act> x, Index row = 0, Op op = 
 
 constexpr Exec kAlone{};  // block products run on the thread that asks for them
 
-// Queries b*T .. of each of B sequences over its past + T rows of keys and values.
-template <class Act>
-void forward(HeadRows<Act> o, float* lse_NH, std::byte* scratch, HeadRows<const Act> q, HeadRows<const Act> k,
-             HeadRows<const Act> v, Index B, Index past, Index T, Index H, Index K, const Exec& ex) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(K));
-  const Index blocks = ceil_div(T, kFwdQueries);
-  for_each_claimed(B * H * blocks, scratch, worker_bytes(T, K), ex, [&](Slices slices, Index item) {
-    const FwdScratch<Act> w(slices, K, nullptr);
-    const Index b = item / (H * blocks), h = item / blocks % H;
-    const Index begin = (blocks - 1 - item % blocks) * kFwdQueries;  // the longest first
-    const Index end = std::min(T, begin + kFwdQueries), queries = end - begin;
-    const auto q_h = from_row(q, b * T + begin, h, K);
-    const auto k_h = from_row(k, b * (past + T), h, K), v_h = from_row(v, b * (past + T), h, K);
-    for (Index key = 0; key < past + end; key += kFwdKeys) {
-      const Index keys = std::min(kFwdKeys, past + end - key);
-      const ScoreBlock block{queries, keys, kFwdKeys, past + begin + 1 - key, scale};
-      gemm<Act, float>(w.s, kFwdKeys, Write::kOverwrite, matrix(q_h), matrix(k_h, key, Op::kTranspose),
-                       queries, keys, K, kAlone);
-      DDL_FOR_ACT(SoftmaxBlock, w.p, w.acc_QK, w.max_Q, w.sum_Q, w.s, block, key == 0, K);
-      gemm<Act, float>(w.acc_QK, K, key == 0 ? Write::kOverwrite : Write::kAccumulate, {w.p, kFwdKeys},
-                       matrix(v_h, key), queries, K, keys, kAlone);
-    }
-    DDL_FOR_ACT(FinishQueries, from_row(o, b * T + begin, h, K), lse_NH + (b * T + begin) * H + h, H,
-                w.acc_QK, w.max_Q, w.sum_Q, scale, queries, K);
-  });
-}
-
 }  // namespace
 
 std::size_t attention_scratch_bytes(Index T, Index K, int threads) {
@@ -321,14 +294,27 @@ template <class Act>
 void attention_fwd(HeadRows<Act> o, float* lse_NH, std::byte* scratch, HeadRows<const Act> q,
                    HeadRows<const Act> k, HeadRows<const Act> v, Index B, Index T, Index H, Index K,
                    const Exec& ex) {
-  forward<Act>(o, lse_NH, scratch, q, k, v, B, 0, T, H, K, ex);
-}
-
-template <class Act>
-void attention_extend(HeadRows<Act> o, float* lse_TH, std::byte* scratch, HeadRows<const Act> q,
-                      HeadRows<const Act> k, HeadRows<const Act> v, Index past, Index T, Index H, Index K,
-                      const Exec& ex) {
-  forward<Act>(o, lse_TH, scratch, q, k, v, 1, past, T, H, K, ex);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(K));
+  const Index blocks = ceil_div(T, kFwdQueries);
+  for_each_claimed(B * H * blocks, scratch, worker_bytes(T, K), ex, [&](Slices slices, Index item) {
+    const FwdScratch<Act> w(slices, K, nullptr);
+    const Index b = item / (H * blocks), h = item / blocks % H;
+    const Index begin = (blocks - 1 - item % blocks) * kFwdQueries;  // the longest first
+    const Index end = std::min(T, begin + kFwdQueries), queries = end - begin;
+    const auto q_h = from_row(q, b * T + begin, h, K);
+    const auto k_h = from_row(k, b * T, h, K), v_h = from_row(v, b * T, h, K);
+    for (Index key = 0; key < end; key += kFwdKeys) {
+      const Index keys = std::min(kFwdKeys, end - key);
+      const ScoreBlock block{queries, keys, kFwdKeys, begin + 1 - key, scale};
+      gemm<Act, float>(w.s, kFwdKeys, Write::kOverwrite, matrix(q_h), matrix(k_h, key, Op::kTranspose),
+                       queries, keys, K, kAlone);
+      DDL_FOR_ACT(SoftmaxBlock, w.p, w.acc_QK, w.max_Q, w.sum_Q, w.s, block, key == 0, K);
+      gemm<Act, float>(w.acc_QK, K, key == 0 ? Write::kOverwrite : Write::kAccumulate, {w.p, kFwdKeys},
+                       matrix(v_h, key), queries, K, keys, kAlone);
+    }
+    DDL_FOR_ACT(FinishQueries, from_row(o, b * T + begin, h, K), lse_NH + (b * T + begin) * H + h, H,
+                w.acc_QK, w.max_Q, w.sum_Q, scale, queries, K);
+  });
 }
 
 // With g = dout:
@@ -386,9 +372,6 @@ void attention_bwd(HeadRows<Act> dq, HeadRows<Act> dk, HeadRows<Act> dv, std::by
 #define DDL_INSTANTIATE(Act)                                                                                \
   template void attention_fwd(HeadRows<Act>, float*, std::byte*, HeadRows<const Act>, HeadRows<const Act>,  \
                               HeadRows<const Act>, Index, Index, Index, Index, const Exec&);                \
-  template void attention_extend(HeadRows<Act>, float*, std::byte*, HeadRows<const Act>,                    \
-                                 HeadRows<const Act>, HeadRows<const Act>, Index, Index, Index, Index,      \
-                                 const Exec&);                                                              \
   template void attention_bwd(HeadRows<Act>, HeadRows<Act>, HeadRows<Act>, std::byte*, HeadRows<const Act>, \
                               HeadRows<const Act>, const float*, HeadRows<const Act>, HeadRows<const Act>,  \
                               HeadRows<const Act>, Index, Index, Index, Index, const Exec&);

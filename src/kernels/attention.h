@@ -32,13 +32,6 @@ void attention_fwd(HeadRows<Act> o, float* lse_NH, std::byte* scratch, HeadRows<
                    HeadRows<const Act> k, HeadRows<const Act> v, Index B, Index T, Index H, Index K,
                    const Exec& ex);
 
-// One sequence of which `past` tokens are known already: T queries at positions past, past + 1, ..., over the
-// past + T rows of k and v. Overwrites o (T rows) and lse_TH.
-template <class Act>
-void attention_extend(HeadRows<Act> o, float* lse_TH, std::byte* scratch, HeadRows<const Act> q,
-                      HeadRows<const Act> k, HeadRows<const Act> v, Index past, Index T, Index H, Index K,
-                      const Exec& ex);
-
 // Overwrites dq, dk and dv; none of them may be an input.
 template <class Act>
 void attention_bwd(HeadRows<Act> dq, HeadRows<Act> dk, HeadRows<Act> dv, std::byte* scratch,

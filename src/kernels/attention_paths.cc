@@ -18,8 +18,10 @@ HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
-// A tile has kGroup queries and twelve sums at most: the smallest vector machines have sixteen registers.
-constexpr Index kTileKeys = 3, kTileVectors = 2;
+// A tile has kGroup queries and twelve sums at most: the smallest vector machines have sixteen registers. One query
+// needs several sums to hide the latency of an addition.
+constexpr Index TileKeys(Index queries) { return queries == 1 ? 8 : 3; }
+constexpr Index TileVectors(Index queries) { return queries == 1 ? 8 : 2; }
 constexpr Index kKeysAtOnce = 32;  // the values of this many keys stay in L1 for all queries of a block
 
 // s[g][r] = q_g . k_r   for G queries and R keys
@@ -54,8 +56,9 @@ HWY_INLINE void DotsOfGroup(float* s, Index ld_s, const Act* q, Index ld_q, cons
                             Index K) {
   const Act* k = keys.k + h * K;
   Index j = 0;
-  for (; j + kTileKeys <= keys.count; j += kTileKeys)
-    TileOfDots<G, kTileKeys>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
+  constexpr Index kKeys = TileKeys(G);
+  for (; j + kKeys <= keys.count; j += kKeys)
+    TileOfDots<G, kKeys>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
   for (; j < keys.count; ++j) TileOfDots<G, 1>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
 }
 
@@ -83,8 +86,9 @@ HWY_INLINE void AddValues(float* acc, const float* p, Index ld_p, const Act* HWY
   const Full d;
   const Index lanes = static_cast<Index>(hn::Lanes(d));
   Index i = 0;
-  for (; i + kTileVectors * lanes <= K; i += kTileVectors * lanes)
-    columns(d, std::integral_constant<Index, kTileVectors>(), i);
+  constexpr Index kVectors = TileVectors(G);
+  for (; i + kVectors * lanes <= K; i += kVectors * lanes)
+    columns(d, std::integral_constant<Index, kVectors>(), i);
   for (; i + lanes <= K; i += lanes) columns(d, std::integral_constant<Index, 1>(), i);
   for (; i < K; ++i) columns(One(), std::integral_constant<Index, 1>(), i);
 }

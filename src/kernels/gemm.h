@@ -45,13 +45,14 @@ void linear_bwd_weight(float* dw_OI, const T* dy_NO, const T* x_NI, Index N, Ind
   gemm<T, float>(dw_OI, I, Write::kAccumulate, {dy_NO, O, Op::kTranspose}, {x_NI, I}, O, I, N, ex);
 }
 
-// linear_fwd as products of one fixed shape. A row's bits then depend on that row and the weights alone, not
-// on the other rows, their number, its place among them, or the threads. (The library's bits depend on all
-// four: docs/numerics.md.) x_NI and y_NO must hold padded_rows(N) rows; rows from N on are computed as well,
-// from whatever they hold.
-inline constexpr Index kBlockRows = 96;  // a multiple of the library's tiles; larger blocks are not faster
+// linear_fwd as products of 96 rows, the last of a multiple of 24. A row's bits then depend on that row and the
+// weights alone, not on the other rows, their number, its place among them, or the threads. (The library's bits
+// depend on all four: docs/numerics.md.) x_NI and y_NO must hold padded_rows(N) rows; rows from N on are computed
+// as well, from whatever they hold.
+inline constexpr Index kTileRows = 24;   // a multiple of the library's tiles
+inline constexpr Index kBlockRows = 96;  // larger blocks are not faster
 inline constexpr Index kBlockOutputs = 384;
-constexpr Index padded_rows(Index N) { return round_up(N, kBlockRows); }
+constexpr Index padded_rows(Index N) { return round_up(N, kTileRows); }
 template <class T, class Out>
 void linear_blocks(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
   const Index columns = ceil_div(O, kBlockOutputs);
@@ -60,7 +61,7 @@ void linear_blocks(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, In
   parallel_for(columns * rows, ex, [&](Index block) {
     const Index o = block / rows * kBlockOutputs, n = block % rows * kBlockRows;
     gemm<T, Out>(y_NO + n * O + o, O, Write::kOverwrite, {x_NI + n * I, I}, {w_OI + o * I, I, Op::kTranspose},
-                 kBlockRows, std::min(kBlockOutputs, O - o), I, Exec{});
+                 std::min(kBlockRows, padded_rows(N) - n), std::min(kBlockOutputs, O - o), I, Exec{});
   });
 }
 

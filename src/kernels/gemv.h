@@ -5,7 +5,6 @@
 
 #include "core/bf16.h"
 #include "core/exec.h"
-#include "kernels/gemm.h"
 
 namespace ddl {
 
@@ -15,7 +14,7 @@ namespace ddl {
 template <class T, class Out>
 void gemv(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex);
 
-// The largest number of tokens for which gemv() is not slower than linear_fwd(). Measured at the paper's
+// The largest number of tokens for which gemv() is not slower than a GEMM. Measured at the paper's
 // small shapes, f32, on a busy machine: 1.2 to 1.9 times as fast for 2 to 8 tokens, about equal at 1 and 16.
 inline constexpr Index kGemvTokens = 16;
 
@@ -23,14 +22,5 @@ inline constexpr Index kGemvTokens = 16;
 // twelve sums at most, because the smallest vector machines have sixteen registers.
 inline constexpr Index kGemvGroup = 4;
 constexpr Index gemv_rows(Index tokens) { return tokens == 1 ? 6 : 12 / tokens; }
-
-// linear_fwd for any number of tokens, by whichever of the two is faster.
-template <class T, class Out>
-void linear_decode(Out* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex) {
-  if (N <= kGemvTokens)
-    gemv<T, Out>(y_NO, x_NI, w_OI, N, O, I, ex);
-  else
-    linear_fwd<T, Out>(y_NO, x_NI, w_OI, N, O, I, ex);
-}
 
 }  // namespace ddl

@@ -7,11 +7,17 @@
 #include <string_view>
 
 #include "core/record.h"
+#include "core/weight_format.h"
 #include "model/config.h"
 
 namespace ddl {
 
-Json model_config_json(const ModelConfig& config);
+// Where the weights are stored in a small format, "ddl_weights" names it.
+Json model_config_json(const ModelConfig& config, WeightFormat format = WeightFormat::kF32);
+WeightFormat parse_stored_format(const std::string& text, const std::string& source_name);
+// The same for Hugging Face transformers, which find the classes of modeling_deep_delta.py through it.
+Json transformers_config_json(const ModelConfig& config, std::optional<Index> end_of_text);
+bool is_transformers_config(std::string_view config_json);
 // generation_config.json, with the token that ends a document where it is known.
 Json generation_config_json(const ModelConfig& config, std::optional<Index> end_of_text);
 

@@ -13,7 +13,8 @@ Index ParamTable::add(std::string name, std::vector<Index> shape, Init init, Pla
   for (const Index extent : shape) p.count *= extent;
   p.shape = std::move(shape);
   p.init = init;
-  p.offset = placement == kAligned ? round_up(end_, 16) : end_;
+  p.joined = placement == kJoined;
+  p.offset = p.joined ? end_ : round_up(end_, 16);
   end_ = p.offset + p.count;
   params_.push_back(std::move(p));
   return params_.back().offset;
@@ -26,10 +27,26 @@ Index ParamTable::add_matrix(std::string name, Index out, Index in, Init init, P
   return offset;
 }
 
+Index ParamTable::add_linear(std::string name, Index out, Index in, Init init, Placement placement) {
+  add_matrix(std::move(name), out, in, init, placement);
+  return pack_last();
+}
+
 Index ParamTable::add_embedding(std::string name, Index rows, Index width, Init init) {
-  const Index offset = add(std::move(name), {rows, width}, init);
+  add(std::move(name), {rows, width}, init);
   params_.back().embedding = params_.back().decays = true;
-  return offset;
+  return pack_last();
+}
+
+Index ParamTable::pack_last() {
+  Param& p = params_.back();
+  if (matrices_ == Matrices::kPacked) {
+    p.packed = true;
+    end_ -= p.count;
+    p.offset = packed_end_;
+    packed_end_ += p.count;
+  }
+  return p.offset;
 }
 
 Index ParamTable::add_norm(std::string name, Index features) {
@@ -54,6 +71,7 @@ Index ParamTable::parameter_count() const {
 void ParamTable::initialise(float* array, std::uint64_t seed, const Exec& ex) const {
   std::fill_n(array, end_, 0.0f);
   for (const Param& p : params_) {
+    if (p.packed) continue;
     float* x = array + p.offset;
     switch (p.init.kind) {
       case Init::kConstant:

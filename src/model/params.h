@@ -1,5 +1,6 @@
 // All parameters of a model in one contiguous f32 array, with a table that says what lies where. Gradients,
-// optimizer state and the bf16 copy use the same layout, so that one loop updates them all.
+// optimizer state and the bf16 copy use the same layout, so that one loop updates them all. For inference the large
+// matrices may lie elsewhere, in a small format (model/packed_weights.h).
 #pragma once
 
 #include <cmath>
@@ -41,12 +42,15 @@ struct Param {
   Index offset = 0;          // in floats, from the start of the array
   Index count = 0;
   Init init;
+  bool packed = false;  // not in the array: `offset` only names it
+  bool joined = false;  // follows the one before without a gap
   // What it is; a tensor that is none of these is a vector or a short convolution.
   bool hidden_matrix = false, embedding = false, norm = false;
   bool decays =
       false;  // weight decay applies: to matrices and the embedding, unless train.decay says otherwise
   bool scaled_rate =
       false;  // mup scales its learning rate: that of hidden matrices, unless train.mup_rates does
+  bool updated_here = true;  // false: another rank has its optimizer's state (train.zero)
 };
 
 class ParamTable {
@@ -54,9 +58,15 @@ class ParamTable {
   // Adds a tensor and returns its offset. Tensors start on a cache line, except those added with `joined`,
   // which follow the one before without a gap, so that both are one matrix to a GEMM.
   enum Placement { kAligned, kJoined };
+  // Which tensors the array has: all, or all but those of add_linear and add_embedding.
+  enum class Matrices { kInArray, kPacked };
+  explicit ParamTable(Matrices matrices = Matrices::kInArray) : matrices_(matrices) {}
+
   Index add(std::string name, std::vector<Index> shape, Init init, Placement placement = kAligned);
   // The same for the weight of a linear layer: decays, and scales with mup.
   Index add_matrix(std::string name, Index out, Index in, Init init, Placement placement = kAligned);
+  // The same for the matrices that a pass multiplies with (model/native/pass.h): nearly all numbers of a model.
+  Index add_linear(std::string name, Index out, Index in, Init init, Placement placement = kAligned);
   // The embedding: decays like a matrix, but keeps its learning rate under mup.
   Index add_embedding(std::string name, Index rows, Index width, Init init);
   // The weight of an RMSNorm, which starts at one and never decays.
@@ -79,8 +89,12 @@ class ParamTable {
   void initialise(float* array, std::uint64_t seed, const Exec& ex) const;
 
  private:
+  // Of a tensor that has just been added: moves it out of the array, if this table does that.
+  Index pack_last();
+
+  Matrices matrices_;
   std::vector<Param> params_;
-  Index end_ = 0;
+  Index end_ = 0, packed_end_ = 0;
 };
 
 }  // namespace ddl

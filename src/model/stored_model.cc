@@ -4,6 +4,8 @@
 
 #include "io/checkpoint_folder.h"
 #include "model/config_json.h"
+#include "model/hunyuan_layout.h"
+#include "model/packed_folder.h"
 #include "model/reference_layout.h"
 
 namespace ddl {
@@ -11,6 +13,12 @@ namespace {
 
 // A model is used without the optimizer's state, which is two thirds of a checkpoint.
 constexpr auto belongs_to_model = [](std::string_view file) { return file != "optimizer.safetensors"; };
+
+StoredLayout layout_of(const std::string& config_text) {
+  if (is_reference_config(config_text)) return StoredLayout::kReleased;
+  if (is_hunyuan_config(config_text)) return StoredLayout::kHunyuan;
+  return is_transformers_config(config_text) ? StoredLayout::kTransformers : StoredLayout::kOwn;
+}
 
 }  // namespace
 
@@ -35,19 +43,33 @@ std::string find_model_folder(const std::string& path) {
 StoredModel::StoredModel(const std::string& path) : folder_(find_model_folder(path)), weights_(folder_) {
   const std::string config_path = folder_ + "/config.json", text = read_file(config_path);
   check_config_size(text, config_path);
-  released_ = is_reference_config(text);
-  config_ =
-      released_ ? from_reference_config(text, config_path, weights_) : parse_model_config(text, config_path);
-  const ParamTable table = param_table(config_);
-  if (released_)
+  layout_ = layout_of(text);
+  config_ = layout_ == StoredLayout::kReleased  ? from_reference_config(text, config_path, weights_)
+            : layout_ == StoredLayout::kHunyuan ? from_hunyuan_config(text, config_path)
+                                                : parse_model_config(text, config_path);
+  if (layout_ == StoredLayout::kOwn) format_ = parse_stored_format(text, config_path);
+  const ParamTable table = param_table(config_, format_);
+  if (format_ != WeightFormat::kF32)
+    check_packed_weights(table, format_, weights_);
+  else if (layout_ == StoredLayout::kReleased)
     check_reference_weights(table, config_, weights_);
+  else if (layout_ == StoredLayout::kHunyuan)
+    check_hunyuan_weights(table, weights_);
   else
     check_weights(table, weights_);
 }
 
 void StoredModel::load(Weights& weights, const Exec& ex) const {
-  if (released_)
+  if (weights.format() != format_) {
+    Weights stored(weights.config(), format_);
+    load(stored, ex);
+    weights = to_format(stored, weights.format(), ex);
+  } else if (format_ != WeightFormat::kF32)
+    load_packed_weights(weights, weights_, ex);
+  else if (layout_ == StoredLayout::kReleased)
     load_reference_weights(weights, weights_, ex);
+  else if (layout_ == StoredLayout::kHunyuan)
+    load_hunyuan_weights(weights, weights_, ex);
   else
     load_weights(weights, weights_, ex);
 }

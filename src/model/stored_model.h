@@ -1,5 +1,5 @@
-// A model as it lies in a folder: config.json and safetensors, under this project's names or under those of
-// the paper's released code.
+// A model as it lies in a folder: config.json and safetensors, under this project's names, under those of the paper's
+// released code, or under those of Hugging Face transformers (the baseline as HunYuan).
 #pragma once
 
 #include <string>
@@ -14,6 +14,13 @@ namespace ddl {
 // for.
 std::string find_model_folder(const std::string& path);
 
+enum class StoredLayout {
+  kOwn,
+  kReleased,      // the paper's released code
+  kTransformers,  // this project's names, beside a modeling file for transformers
+  kHunyuan        // the baseline as transformers knows it
+};
+
 class StoredModel {
  public:
   // Reads the configuration and the headers, and holds every tensor's shape against the configuration, so
@@ -22,15 +29,18 @@ class StoredModel {
 
   const std::string& folder() const { return folder_; }
   const ModelConfig& config() const { return config_; }
-  bool has_released_names() const { return released_; }
+  StoredLayout layout() const { return layout_; }
+  WeightFormat format() const { return format_; }  // of the files; ddl quantize writes others than f32
 
-  // Into weights of this configuration, or of one that differs only in how it computes.
+  // Into weights of this configuration, or of one that differs only in how it computes, in any format. Weights
+  // that are stored in a small one stay what they are.
   void load(Weights& weights, const Exec& ex) const;
 
  private:
   std::string folder_;
   WeightFolder weights_;
-  bool released_ = false;
+  StoredLayout layout_ = StoredLayout::kOwn;
+  WeightFormat format_ = WeightFormat::kF32;
   ModelConfig config_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "core/arena.h"
 #include "core/exec.h"
+#include "core/function_ref.h"
 #include "model/config.h"
 #include "model/optimizer/optimizer.h"
 #include "model/residual/rule.h"
@@ -51,6 +52,17 @@ class TrainableModel {
   virtual double loss(const BatchView& batch, const TokenScores& scores, const Exec& ex) = 0;
   virtual double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) = 0;
   virtual std::span<float> gradients() = 0;
+  // False where gradients() is a copy for looking at, so that several ranks cannot sum what is in it.
+  virtual bool gradients_are_here() const { return true; }
+  // The same as loss_and_grad, and tells during the backward pass which gradients (floats of the table, from begin to before
+  // end) are final, each once and in an order that the configuration fixes. An engine that cannot says all of them at the end.
+  using GradientsReady = FunctionRef<void(Index begin, Index end)>;
+  virtual double loss_and_grad_in_parts(const BatchView& batch, double grad_scale, GradientsReady ready,
+                                        const Exec& ex) {
+    const double mean = loss_and_grad(batch, grad_scale, ex);
+    ready(0, std::ssize(gradients()));
+    return mean;
+  }
 
   // One update at this rate from the gradients, which are zero afterwards in any case.
   virtual Optimizer::Update update(double lr, const Exec& ex) = 0;

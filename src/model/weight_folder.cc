@@ -78,6 +78,19 @@ void WeightFolder::read(std::string_view name, std::span<const Index> shape, flo
   file(name).read(name, shape, out);
 }
 
+void WeightFolder::expect_bytes(std::string_view name, std::string_view dtype,
+                                std::span<const Index> shape) const {
+  if (!contains(name))
+    throw UserError("{}: tensor '{}' is missing, expected {}", source_, name, describe_tensor(dtype, shape));
+  file(name).expect_bytes(name, dtype, shape);
+}
+
+void WeightFolder::read_bytes(std::string_view name, std::string_view dtype, std::span<const Index> shape,
+                              void* out) const {
+  expect_bytes(name, dtype, shape);
+  file(name).read_bytes(name, dtype, shape, out);
+}
+
 void check_weights(const ParamTable& table, const WeightFolder& weights) {
   std::set<std::string> known;
   for (const Param& p : table.list()) {

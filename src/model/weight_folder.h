@@ -29,6 +29,9 @@ class WeightFolder {
   const TensorInfo& info(std::string_view name) const { return *file(name).find(name); }
   void expect(std::string_view name, std::span<const Index> shape) const;
   void read(std::string_view name, std::span<const Index> shape, float* out) const;  // as f32
+  void expect_bytes(std::string_view name, std::string_view dtype, std::span<const Index> shape) const;
+  void read_bytes(std::string_view name, std::string_view dtype, std::span<const Index> shape,
+                  void* out) const;
 
  private:
   const SafetensorsFile& file(std::string_view name) const;

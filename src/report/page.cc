@@ -1,9 +1,10 @@
 #include "report/page.h"
 
 #include <array>
-#include <cstdint>
+#include <cstddef>
 #include <utility>
 
+#include "core/base64.h"
 #include "core/error.h"
 #include "io/sha256.h"
 #include "report/page_files.h"
@@ -26,22 +27,17 @@ unsigned hex_digit(char c) { return static_cast<unsigned>(c <= '9' ? c - '0' : c
 
 // 'sha256-BASE64': how a policy names an inline script or style.
 std::string policy_hash(std::string_view text) {
-  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const std::string hex = sha256_hex(text);
-  std::string base64;
-  for (std::size_t byte = 0; byte < hex.size() / 2; byte += 3) {
-    std::uint32_t bits = 0;
-    std::size_t present = 0;
-    for (std::size_t k = byte; k < byte + 3; ++k) {
-      bits <<= 8;
-      if (2 * k >= hex.size()) continue;
-      bits |= hex_digit(hex[2 * k]) << 4 | hex_digit(hex[2 * k + 1]);
-      ++present;
-    }
-    for (std::size_t letter = 0; letter < 4; ++letter)
-      base64 += letter <= present ? kLetters[bits >> (18 - 6 * letter) & 63] : '=';
-  }
-  return "'sha256-" + base64 + "'";
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(hex_digit(hex[i]) << 4 | hex_digit(hex[i + 1]));
+  return "'sha256-" + encode_base64(bytes) + "'";
+}
+
+std::string page_file(std::string_view name) {
+  const EmbeddedFile* file = find_embedded(kReportPageFiles, name);
+  DDL_CHECK(file, "the page has no {}", name);
+  return std::string(file->content);
 }
 
 }  // namespace
@@ -77,21 +73,21 @@ std::string json_for_html(const Json& json) {
 }
 
 std::string report_page(const Json& document) {
-  using namespace page_files;
-  std::string script = std::string(kChartsJs) + std::string(kFigureJs) + std::string(kReportJs);
+  std::string script = page_file("charts.js") + page_file("figure.js") + page_file("report.js");
+  const std::string style = page_file("style.css"), html = page_file("page.html");
   const std::string policy =
       fmt::format("default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
-                  policy_hash(script), policy_hash(kStyleCss));
+                  policy_hash(script), policy_hash(style));
   // In the order of the page; each place is looked for after the one before, so that nothing in the data is
   // taken for a place.
   const std::array<std::pair<std::string_view, std::string>, 5> kPlaces = {
       {{"{{policy}}", policy},
        {"{{title}}", escape_html(document["title"].get<std::string>())},
-       {"{{style}}", std::string(kStyleCss)},
+       {"{{style}}", style},
        {"{{document}}", json_for_html(document)},
        {"{{script}}", std::move(script)}}};
   std::string page;
-  std::string_view rest = kPageHtml;
+  std::string_view rest = html;
   for (const auto& [place, content] : kPlaces) {
     const std::size_t at = rest.find(place);
     DDL_CHECK(at != std::string_view::npos, "page.html has no {}", place);

@@ -1,10 +1,12 @@
 // The files of src/report/page, in the program. Written by cmake/embed_files.cmake.
 #pragma once
 
-#include <string_view>
+#include <span>
 
-namespace ddl::page_files {
+#include "core/embedded_file.h"
 
-extern const std::string_view kPageHtml, kStyleCss, kChartsJs, kFigureJs, kReportJs;
+namespace ddl {
 
-}  // namespace ddl::page_files
+extern const std::span<const EmbeddedFile> kReportPageFiles;
+
+}  // namespace ddl

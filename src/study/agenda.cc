@@ -18,7 +18,7 @@ Seeds seeds_wanted(const Study& study, const Records& records, const StudySize& 
                    const std::string& arm) {
   Seeds seeds;
   bool asked = false;
-  for (const Question& question : study.questions) {
+  for (const StudyQuestion& question : study.questions) {
     if (!is_asked(question, size) || (question.a != arm && question.b != arm)) continue;
     const SequentialResult result = answer_question(study, records, size, question).decision;
     const bool open = result.next_pairs > 0;
@@ -57,8 +57,9 @@ Agenda make_agenda(const Study& study, const Records& records) {
   // Questions are answered one after the other, in the order of the file: an arm's turn is that of the first question
   // it is in.
   const auto turn = [&](const std::string& arm) {
-    return std::find_if(study.questions.begin(), study.questions.end(),
-                        [&](const Question& question) { return question.a == arm || question.b == arm; }) -
+    return std::find_if(
+               study.questions.begin(), study.questions.end(),
+               [&](const StudyQuestion& question) { return question.a == arm || question.b == arm; }) -
            study.questions.begin();
   };
   for (const StudySize& size : study.sizes) {

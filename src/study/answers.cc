@@ -33,9 +33,9 @@ double metric_at_flops(const TrialRecord& record, double flops, const std::strin
 }
 
 // a minus b: at the largest budget of tokens, or at the compute that both have reached.
-double difference(const TrialRecord& a, const TrialRecord& b, const Question& question,
+double difference(const TrialRecord& a, const TrialRecord& b, const StudyQuestion& question,
                   const std::string& metric) {
-  if (question.match == Question::Match::kTokens || a.diverged || b.diverged || a.endpoints.empty() ||
+  if (question.match == StudyQuestion::Match::kTokens || a.diverged || b.diverged || a.endpoints.empty() ||
       b.endpoints.empty())
     return a.result(metric) - b.result(metric);
   const double flops = std::min(a.endpoints.back().flops, b.endpoints.back().flops);
@@ -43,7 +43,7 @@ double difference(const TrialRecord& a, const TrialRecord& b, const Question& qu
 }
 
 std::vector<double> paired_differences(const Study& study, const Records& records, const StudySize& size,
-                                       const Question& question) {
+                                       const StudyQuestion& question) {
   const Tuning a = tune(study, size, study.arm(question.a), records);
   const Tuning b = tune(study, size, study.arm(question.b), records);
   std::vector<double> differences;
@@ -61,7 +61,7 @@ std::vector<double> paired_differences(const Study& study, const Records& record
 }  // namespace
 
 Answer answer_question(const Study& study, const Records& records, const StudySize& size,
-                       const Question& question) {
+                       const StudyQuestion& question) {
   Answer answer;
   answer.size = size.name, answer.question = question;
   answer.differences = paired_differences(study, records, size, question);
@@ -76,7 +76,7 @@ std::vector<Answer> answer_questions(const Study& study, const Records& records)
   for (const StudySize& size : study.sizes) {
     std::vector<std::size_t> primary;
     std::vector<double> p;
-    for (const Question& question : study.questions) {
+    for (const StudyQuestion& question : study.questions) {
       if (!is_asked(question, size)) continue;
       Answer answer = answer_question(study, records, size, question);
       answer.result = paired_result(answer.counted());
@@ -100,8 +100,9 @@ std::vector<Answer> answer_questions(const Study& study, const Records& records)
 }
 
 std::string Answer::line(const std::string& metric) const {
-  const std::string pair = fmt::format("{}, {} - {}{}", size, question.a, question.b,
-                                       question.match == Question::Match::kFlops ? " at equal FLOPs" : "");
+  const std::string pair =
+      fmt::format("{}, {} - {}{}", size, question.a, question.b,
+                  question.match == StudyQuestion::Match::kFlops ? " at equal FLOPs" : "");
   const Index pairs = std::ssize(differences);
   if (pairs < 2) return fmt::format("{}: {} pair{} so far", pair, pairs, pairs == 1 ? "" : "s");
   const char* unit = metric == "loss" ? " nats" : "";
@@ -122,14 +123,15 @@ Json answers_json(const std::vector<Answer>& answers) {
   for (const Answer& answer : answers) {
     Json json{{"size", answer.size}, {"question", answer.question.text}};
     json["arm"] = answer.question.a, json["against"] = answer.question.b;
-    json["match"] = answer.question.match == Question::Match::kFlops ? "flops" : "tokens";
+    json["match"] = answer.question.match == StudyQuestion::Match::kFlops ? "flops" : "tokens";
     json["primary"] = answer.question.primary;
     json["verdict"] = verdict_name(answer.verdict);
     json["pairs"] = answer.differences.size();
     json["pairs_decided_on"] = answer.decision.pairs;
     json["mean"] = answer.decision.look > 0 ? answer.decision.mean : answer.result.mean;
     json["interval"] = Json::array({answer.decision.interval.low, answer.decision.interval.high});
-    json["interval_90"] = Json::array({answer.decision.ninety.low, answer.decision.ninety.high});
+    json["equivalence_interval"] =
+        Json::array({answer.decision.equivalence.low, answer.decision.equivalence.high});
     json["p"] = answer.decision.p;
     if (answer.question.primary) json["overall_p"] = answer.overall_p, json["holm_p"] = answer.holm_p;
     json["diverged"] = answer.result.non_finite;

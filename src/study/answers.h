@@ -18,7 +18,7 @@ inline constexpr double kFamilyLevel =
 
 struct Answer {
   std::string size;
-  Question question;
+  StudyQuestion question;
   std::vector<double> differences;  // a minus b, by seed from the first on; negative: a is better
   SequentialResult decision;        // by the looks that are complete
   PairedResult result;              // of the pairs that decided, or of all there are before the first look
@@ -42,7 +42,7 @@ struct Answer {
 std::vector<Answer> answer_questions(const Study& study, const Records& records);
 // One of them, without correction and bootstrap, which take time: for the live line.
 Answer answer_question(const Study& study, const Records& records, const StudySize& size,
-                       const Question& question);
+                       const StudyQuestion& question);
 
 Json answers_json(const std::vector<Answer>& answers);
 

@@ -64,9 +64,9 @@ StudyCosts::StudyCosts(const Study& study, const Dataset& data, const Exec& ex) 
         }
         costs_[{size.name, arm, stage}] = cost;
       }
-  for (const Question& question : study.questions)
+  for (const StudyQuestion& question : study.questions)
     for (const StudySize& size : study.sizes) {
-      if (question.match != Question::Match::kFlops || !is_asked(question, size)) continue;
+      if (question.match != StudyQuestion::Match::kFlops || !is_asked(question, size)) continue;
       const TrialCost &a = of(size.name, question.a, Stage::kConfirm),
                       &b = of(size.name, question.b, Stage::kConfirm);
       if (std::max(a.first_end, b.first_end) > std::min(a.last_end, b.last_end))

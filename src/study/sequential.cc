@@ -18,8 +18,8 @@ void check_looks(std::span<const Look> looks) {
       throw UserError(
           "looks: expected numbers of pairs from 2 on, each larger than the one before; found {} after {}",
           look.pairs, before);
-    if (!(look.nominal_p > 0 && look.nominal_p < 1))
-      throw UserError("looks: expected a nominal p between 0 and 1, found {}", look.nominal_p);
+    if (!(look.nominal_p > 0 && look.nominal_p < 0.5))
+      throw UserError("looks: expected a nominal p between 0 and 0.5, found {}", look.nominal_p);
     before = look.pairs;
   }
 }
@@ -83,10 +83,10 @@ SequentialResult decide(std::span<const double> differences, std::span<const Loo
     result.p = paired.p;
     result.t = paired.p == 1 ? 0 : paired.mean / paired.standard_error;
     result.interval = paired.t;
-    result.ninety = paired_t(seen, 0.9).t;
+    result.equivalence = paired_t(seen, 1 - 2 * look.nominal_p).t;
     if (paired.p <= look.nominal_p)
       result.verdict = paired.mean < 0 ? Verdict::kBetter : Verdict::kWorse;
-    else if (result.ninety.inside(-margin, margin))
+    else if (result.equivalence.inside(-margin, margin))
       result.verdict = Verdict::kEquivalent;
     if (result.verdict != Verdict::kUndecided) break;
   }

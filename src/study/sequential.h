@@ -1,13 +1,17 @@
 // A comparison that may stop early. At each look, with the pairs there are by then, in this order:
 //
 //   better or worse   two-sided p of the paired t test <= the look's nominal p
-//   equivalent        the 90% t interval of the mean lies inside (-margin, margin)
+//   equivalent        the t interval of level 1 - 2 p, with the same p, lies inside (-margin, margin)
 //   undecided         otherwise: go on to the next look
 //
 // The nominal values are O'Brien and Fleming's for three equally spaced looks and 5% overall (z 3.471, 2.454, 2.004;
 // O'Brien and Fleming, Biometrics 35, 1979; Jennison and Turnbull, "Group Sequential Methods", 2000, table 2.3), used
 // with t quantiles. They were made for known variances: with t quantiles at 4, 8 and 12 pairs the overall level is 5.3%,
 // as false_positive_rates() says and the tests hold it to.
+//
+// The interval of level 1 - 2 p is two one-sided tests of level p (Schuirmann, J. Pharmacokin. Biopharm. 15, 1987). A true
+// difference at the margin passes one of them with the chance of a one-sided test over all looks, so "equivalent" is
+// wrong in about 5% of such cases as well. A 90% interval at every look would be wrong in up to 9%.
 //
 // The interval of a result has level 1 - nominal p of its look (a "repeated confidence interval", Jennison and
 // Turnbull, JRSS B 51, 1989): it excludes 0 where the verdict is better or worse, and all of them together
@@ -37,13 +41,13 @@ struct SequentialResult {
   Index look = 0;        // the look that decided, or the last complete one, from 1; 0: none is complete
   Index pairs = 0;       // of that look
   Index next_pairs = 0;  // how many pairs the next look needs; 0: the comparison has ended
-  double mean = 0, t = 0, p = 1;    // p is nominal: of this look alone
-  Interval interval = kEverything;  // level 1 - nominal p of the look
-  Interval ninety = kEverything;    // the one that decides equivalence
+  double mean = 0, t = 0, p = 1;       // p is nominal: of this look alone
+  Interval interval = kEverything;     // level 1 - nominal p of the look
+  Interval equivalence = kEverything;  // level 1 - 2 nominal p of the look: decides equivalence
 };
 
 // Uses the first `pairs` differences of each look and none beyond, so that further runs never change a verdict. Throws
-// UserError where the looks are none that can be (pairs from 2 and rising, p in (0, 1)) or the margin is negative. A
+// UserError where the looks are none that can be (pairs from 2 and rising, p in (0, 0.5)) or the margin is negative. A
 // margin of 0 never ends with equivalence.
 SequentialResult decide(std::span<const double> differences, std::span<const Look> looks, double margin);
 

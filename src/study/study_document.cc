@@ -98,7 +98,7 @@ class StudyReport {
         const bool looked = answer.decision.look > 0;
         forest.rows.push_back(
             {fmt::format("{} - {}{}", answer.question.a, answer.question.b,
-                         answer.question.match == Question::Match::kFlops ? ", equal FLOPs" : ""),
+                         answer.question.match == StudyQuestion::Match::kFlops ? ", equal FLOPs" : ""),
              looked ? answer.decision.mean : answer.result.mean, looked ? answer.decision.interval.low : kNan,
              looked ? answer.decision.interval.high : kNan,
              std::vector<double>(answer.counted().begin(), answer.counted().end()), answer.verdict});

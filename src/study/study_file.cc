@@ -191,14 +191,14 @@ void read_sizes(Study& study, Table& file) {
 
 void read_questions(Study& study, Table& file) {
   for (Table& table : file.tables("question")) {
-    Question question;
+    StudyQuestion question;
     question.text = table.text("ask");
     question.a = table.text("arm");
     question.b = table.text("against");
     question.primary = table.flag("primary");
     const std::string match = table.text("match", "tokens");
     if (match != "tokens" && match != "flops") table.refuse("match", "\"tokens\" or \"flops\"");
-    question.match = match == "flops" ? Question::Match::kFlops : Question::Match::kTokens;
+    question.match = match == "flops" ? StudyQuestion::Match::kFlops : StudyQuestion::Match::kTokens;
     table.expect_nothing_else(study.path);
     const bool asked_somewhere = question.a != question.b &&
                                  std::any_of(study.sizes.begin(), study.sizes.end(),
@@ -218,7 +218,7 @@ void read_looks(Study& study, Table& file) {
     const Look& look = study.looks.back();
     if (look.pairs < 2 || (study.looks.size() > 1 && look.pairs <= study.looks[study.looks.size() - 2].pairs))
       table.refuse("pairs", "2 or more, and more than the look before");
-    if (!(look.nominal_p > 0 && look.nominal_p < 1)) table.refuse("p", "a number between 0 and 1");
+    if (!(look.nominal_p > 0 && look.nominal_p < 0.5)) table.refuse("p", "a number between 0 and 0.5");
     table.expect_nothing_else(study.path);
   }
   if (study.looks.empty()) study.looks = standard_looks();
@@ -226,7 +226,7 @@ void read_looks(Study& study, Table& file) {
 
 }  // namespace
 
-bool is_asked(const Question& question, const StudySize& size) {
+bool is_asked(const StudyQuestion& question, const StudySize& size) {
   const auto has = [&](const std::string& arm) {
     return std::find(size.arms.begin(), size.arms.end(), arm) != size.arms.end();
   };

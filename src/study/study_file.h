@@ -27,7 +27,7 @@ struct StudySize {
 };
 
 // "Is the loss of `a` lower than that of `b`?"
-struct Question {
+struct StudyQuestion {
   enum class Match { kTokens, kFlops };
   std::string text, a, b;
   bool primary = false;  // corrected for with the others of its size (Holm)
@@ -35,7 +35,7 @@ struct Question {
 };
 
 // Whether a size has both arms of the question.
-bool is_asked(const Question& question, const StudySize& size);
+bool is_asked(const StudyQuestion& question, const StudySize& size);
 
 struct Study {
   std::string path, text, hash;  // of the file; the hash is of the text
@@ -51,7 +51,7 @@ struct Study {
   std::vector<Look> looks;
   std::vector<Arm> arms;
   std::vector<StudySize> sizes;
-  std::vector<Question> questions;
+  std::vector<StudyQuestion> questions;
 
   const Arm& arm(const std::string& name) const;
   const StudySize& size(const std::string& name) const;

@@ -280,9 +280,9 @@ std::string plan_screen(const Study& study, const StudyFolder& folder, const Stu
   text += fmt::format(
       "To go: {:.3g} to {:.3g} FLOPs, {:.1f} to {:.1f} hours with {} worker{} here.\n\nQuestions:\n",
       flops_least, flops_most, hours_least, hours_most, workers, workers == 1 ? "" : "s");
-  for (const Question& question : study.questions)
+  for (const StudyQuestion& question : study.questions)
     text += fmt::format("  {} {} against {}{}{}\n", question.text, question.a, question.b,
-                        question.match == Question::Match::kFlops ? ", at equal FLOPs" : "",
+                        question.match == StudyQuestion::Match::kFlops ? ", at equal FLOPs" : "",
                         question.primary ? "  (primary)" : "");
   std::vector<std::string> looks;
   for (const Look& look : study.looks)

@@ -24,6 +24,7 @@ struct StudyFolder {
   std::string records() const { return path + "/records"; }
   std::string runs() const { return path + "/runs"; }
   std::string claims() const { return path + "/claims"; }
+  std::string audits() const { return path + "/audits"; }  // of its trained models, by ddl audit --out
   std::string problems() const { return path + "/problems.txt"; }
 };
 

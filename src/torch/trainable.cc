@@ -96,6 +96,7 @@ class TorchTrainable final : public TrainableModel {
     gradients_here_ = parameters_.gradients().cpu();
     return {static_cast<float*>(gradients_here_.data_ptr()), weights_.values().size()};
   }
+  bool gradients_are_here() const override { return parameters_.on_cpu(); }
 
   Optimizer::Update update(double lr, const Exec& ex) override {
     if (on_device_) return translated([&] { return on_device_->step(weights_, lr, ex); });

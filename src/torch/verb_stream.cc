@@ -37,19 +37,23 @@ class VerbStream final : public ManualStream {
   void use(const Exec& ex) override { ex_ = ex; }
 
   at::Tensor start_forward(const at::Tensor& x) override {
+    kept_.clear();
     const at::Tensor context = at::empty_like(x, x.options().dtype(shape_.activations));
     rule().start(pointer<T>(context), pointer<float>(x), tokens(), ex_);
+    keep(x, context);
     return context;
   }
   at::Tensor write_forward(Index s, const at::Tensor& h) override {
     const at::Tensor context = at::empty_like(h);
     rule().write_and_read(s, pointer<T>(context), pointer<T>(h), tokens(), ex_);
+    keep(h, context);
     return context;
   }
   at::Tensor start_backward(const at::Tensor& dcontext, const Saved& saved) override {
     const at::Tensor dx = at::empty_like(saved.input), g = own_f32(dcontext);
     rule().start_backward(pointer<float>(dx), pointer<float>(g), pointer<T>(saved.context),
                           pointer<float>(saved.input), tokens(), ex_);
+    kept_.clear();
     return dx;
   }
   at::Tensor write_backward(Index s, const at::Tensor& dcontext, const Saved& saved) override {
@@ -65,6 +69,11 @@ class VerbStream final : public ManualStream {
  private:
   ResidualRule<T>& rule() { return network_.residual(); }
   Tokens tokens() const { return Tokens::whole(shape_.batch.B, shape_.batch.T); }
+  // A rule may look again at what it was given and what it gave, as long as the pass goes on: with no graph, nobody else
+  // would keep them.
+  void keep(const at::Tensor& in, const at::Tensor& out) {
+    kept_.push_back(in.detach()), kept_.push_back(out.detach());
+  }
   // The verbs may change it.
   static at::Tensor own_f32(const at::Tensor& gradient) {
     return gradient.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
@@ -74,6 +83,7 @@ class VerbStream final : public ManualStream {
   const StreamShape shape_;
   Arena arena_ = Arena::measuring();
   Exec ex_;
+  std::vector<at::Tensor> kept_;
 };
 
 }  // namespace

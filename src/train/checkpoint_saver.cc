@@ -15,6 +15,7 @@
 #include "io/file.h"
 #include "model/config_json.h"
 #include "train/schedule.h"
+#include "train/shared_state.h"
 
 namespace ddl {
 namespace {
@@ -48,6 +49,18 @@ void write_tensors(CheckpointWriter& writer, const char* file, const std::vector
   writer.add_tensors(file, to_write);
 }
 
+// The optimizer's state as a file has it; what other ranks keep has no data here.
+std::vector<StoredTensor> state_tensors(Trainer& trainer) {
+  const ParamTable& table = trainer.model().weights().table();
+  std::vector<StoredTensor> tensors;
+  for (const StateTensor& t :
+       locate_state(whole_state(trainer.config(), table), trainer.model().optimizer().state(), table)) {
+    const Param& param = table.list()[t.param];
+    tensors.push_back({t.array + "." + param.name, param.shape, t.data});
+  }
+  return tensors;
+}
+
 // A tensor that nobody asks for means that the file belongs to another model or another optimizer. Nothing is
 // read before all are known to be there.
 void read_tensors(const std::string& path, const std::vector<StoredTensor>& tensors,
@@ -56,7 +69,8 @@ void read_tensors(const std::string& path, const std::vector<StoredTensor>& tens
   for (const StoredTensor& t : tensors) file.expect(t.name, t.shape);
   if (file.tensors().size() != tensors.size())
     throw UserError("{}: holds {} tensors, {} has {}", path, file.tensors().size(), whose, tensors.size());
-  for (const StoredTensor& t : tensors) file.read(t.name, t.shape, t.data);
+  for (const StoredTensor& t : tensors)
+    if (t.data) file.read(t.name, t.shape, t.data);
 }
 
 // The optimizer whose state a checkpoint holds. The first ones do not say: there was one.
@@ -86,8 +100,11 @@ CheckpointSaver::CheckpointSaver(std::string parent, Trainer& trainer, FixedFile
       files_(std::move(files)),
       identity_(std::move(identity)) {
   make_folders(parent_);
-  if (trainer.config().train.background)
-    snapshot_.emplace(trainer.model().weights().table(), trainer.model().optimizer());
+  const ParamTable& table = trainer.model().weights().table();
+  if (trainer.shares_state())
+    snapshot_.emplace(table, whole_state(trainer.config(), table), trainer.model().optimizer().has_average());
+  else if (trainer.config().train.background)
+    snapshot_.emplace(table, trainer.model().optimizer().state(), trainer.model().optimizer().has_average());
 }
 
 CheckpointSaver::~CheckpointSaver() {
@@ -96,7 +113,13 @@ CheckpointSaver::~CheckpointSaver() {
 
 std::size_t CheckpointSaver::expected_bytes() const {
   TrainableModel& model = trainer_.model();
-  const Index floats = model.weights().table().floats() + model.optimizer().state_floats();
+  Index floats = model.weights().table().floats();
+  if (trainer_.shares_state()) {
+    for (const NamedArray& array : snapshot_->arrays().state) floats += array.floats;
+    if (snapshot_->arrays().average) floats += model.weights().table().floats();
+  } else {
+    floats += model.optimizer().state_floats();
+  }
   return static_cast<std::size_t>(floats) * sizeof(float) + (1u << 20);
 }
 
@@ -121,13 +144,19 @@ void CheckpointSaver::save(Prune prune, const Exec& ex) {
   const CheckpointArrays in_use = arrays_in_use(trainer_.model());
   report_.reset();
   done_ = false;
+  const ParamTable& table = trainer_.model().weights().table();
+  if (trainer_.shares_state()) {
+    gather_state(trainer_.comm(), table, in_use.state, snapshot_->arrays().state);
+    copy_arrays({in_use.params, {}, in_use.average}, snapshot_->arrays(), table);
+  } else if (config.train.background) {
+    copy_arrays(in_use, snapshot_->arrays(), table);
+  }
   if (!config.train.background) {
     report_ = SaveReport{progress.step, "", 0, 0, 0};
-    write(in_use, to_text(json), progress.step, prune);
+    write(trainer_.shares_state() ? snapshot_->arrays() : in_use, to_text(json), progress.step, prune);
     done_ = true;
     return;
   }
-  copy_arrays(in_use, snapshot_->arrays(), trainer_.model().weights().table());
   report_ = SaveReport{progress.step, "", now() - start, 0, 0};
   thread_ = std::thread([this, text = to_text(json), step = progress.step, prune] {
     try {
@@ -169,6 +198,13 @@ std::optional<SaveReport> CheckpointSaver::finished() {
   return std::exchange(report_, std::nullopt);
 }
 
+void send_state(Trainer& trainer) {
+  if (!trainer.shares_state()) return;
+  const ParamTable& table = trainer.model().weights().table();
+  gather_state(trainer.comm(), table, trainer.model().optimizer().state(),
+               whole_state(trainer.config(), table));
+}
+
 Json read_trainer_json(const std::string& folder) {
   const std::string path = folder + "/trainer.json";
   Json json = parse_json(read_file(path));
@@ -196,7 +232,7 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
         stored, chosen);
   const CheckpointArrays arrays = arrays_in_use(trainer.model());
   read_tensors(folder + "/model.safetensors", stored_tensors(table, arrays.params), "this model");
-  read_tensors(folder + "/optimizer.safetensors", stored_tensors(table, arrays.state),
+  read_tensors(folder + "/optimizer.safetensors", state_tensors(trainer),
                fmt::format("train.optimizer = {} for this model", chosen));
   if (arrays.average) {
     const std::string average = folder + "/average.safetensors";

@@ -48,6 +48,7 @@ class CheckpointSaver {
   // Waits for an earlier save, copies, and returns while the copy is written (or writes at once, without
   // checkpoint.background). Old checkpoints go only after the new one is complete. Throws UserError, also
   // for an earlier save that failed in the background.
+  // With train.zero the other ranks call send_state() at the same time.
   void save(Prune prune, const Exec& ex);
   // Waits for the save under way; throws what stopped it.
   void wait();
@@ -71,6 +72,9 @@ class CheckpointSaver {
   std::optional<SaveReport> report_;
   std::atomic<bool> done_{false};
 };
+
+// What a rank other than 0 does for a checkpoint: with train.zero it sends its part of the optimizer's state.
+void send_state(Trainer& trainer);
 
 // Reads a verified checkpoint into a trainer of the same model. Throws UserError naming the file and what
 // is wrong with it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -17,21 +18,18 @@
 #include "model/plan.h"
 #include "model/stored_model.h"
 #include "train/checkpoint_saver.h"
+#include "train/handshake.h"
 #include "train/identity.h"
 #include "train/run_config.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
+#include "train/tensorboard.h"
 #include "train/trainer.h"
 
 namespace ddl {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string default_out(const RunRequest& request) {
-  return "runs/" + (request.config_file.empty() ? std::string("default")
-                                                : fs::path(request.config_file).stem().string());
-}
 
 bool names_a_preset(const RunRequest& request) {
   return !request.preset.empty() ||
@@ -80,22 +78,29 @@ std::string clock_time() {
 class Run {
  public:
   Run(const RunRequest& request, const StopSignals& signals, const Exec& ex)
-      : request_(request), signals_(signals), ex_(ex) {
+      : request_(request), signals_(signals), ex_(ex), comm_(request.comm ? *request.comm : alone()) {
     open();
   }
   RunOutcome train();
 
  private:
   void open();
+  void prepare(const std::string& out);
+  void join(const std::string& out);
+  void settle_with_ranks(const std::exception_ptr& failed);
   void load_config(const std::string& stored_toml);
   void open_resumed(const std::string& out);
   void open_branch(const std::string& out);
   void begin();
+  void begin_with(const StoredModel& start);
   void emit(const Json& record);
   void message(const std::string& event, const std::string& text);
   void poll_saver();
   void save();
   bool save_due() const;
+  void settle_what_next();
+  // A signal that came to this process or, with several ranks, to one of them.
+  int stop_signal() const { return comm_.alone() ? signals_.received() : next_.signal; }
   bool steps_left() const { return trainer_->progress().step < config_.train.steps; }
   void stop_on_non_finite();
   void write_sample();
@@ -112,6 +117,8 @@ class Run {
   const RunRequest& request_;
   const StopSignals& signals_;
   const Exec ex_;
+  Comm& comm_;
+  std::string out_;  // the run's folder
   RunConfig config_;
   std::vector<OptionChange> changes_;
   std::optional<RunFolder> folder_;
@@ -124,9 +131,14 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::unique_ptr<RecordWriter> metrics_;
+  std::unique_ptr<TensorboardWriter> tensorboard_;  // null: not wanted
   std::unique_ptr<Console> console_;
   Index saved_step_ = -1, validated_step_ = -1;
   double saved_at_ = 0;
+  struct {
+    int signal = 0;
+    bool save = false;
+  } next_;                                // what all ranks do after this step
   std::unique_ptr<Tokenizer> tokenizer_;  // for samples
   double sample_seconds_ = 0;
 };
@@ -145,6 +157,7 @@ void Run::load_config(const std::string& stored_toml) {
   data_.emplace(Dataset::open(config_.train.data_folder, ex_));
   if (start_) check_same_tokens(*start_, *data_);
   resolve_with_data(config_, *data_, ex_);
+  check_ranks(config_, comm_.ranks());
   if (start_) check_same_model(*start_, config_.model);
   identity_ = run_identity(*data_);
   if (start_) identity_["started_from"] = fs::absolute(start_->folder()).lexically_normal().string();
@@ -244,8 +257,8 @@ void Run::open_branch(const std::string& out) {
       Json{{"run", fs::absolute(trunk).lexically_normal().string()}, {"step", from->step}};
 }
 
-void Run::open() {
-  const std::string out = request_.out.empty() ? default_out(request_) : request_.out;
+// What rank 0 does before the ranks meet: folder, configuration, data, and the checkpoint to begin with.
+void Run::prepare(const std::string& out) {
   if (!request_.from.empty() + !request_.branch.empty() + request_.resume > 1)
     throw UserError("--from and --branch start a new run, --resume continues an old one: give one of them");
   if (request_.resume) {
@@ -257,13 +270,70 @@ void Run::open() {
       if (names_a_preset(request_))
         throw UserError("--from takes the sizes from the model in {}: leave the preset out", request_.from);
       start_.emplace(request_.from);
+      if (start_->format() != WeightFormat::kF32)
+        throw UserError(
+            "--from {}: its weights are {}, made for inference (ddl quantize): a step of training changes a "
+            "weight by less than such a number can hold; begin from the model it was made of",
+            request_.from, info(start_->format()).name);
     }
     load_config("");
     folder_.emplace(out, RunFolder::Purpose::kNew);
   }
+}
+
+// What the other ranks do: they read the same configuration and data, and touch no file of the run.
+void Run::join(const std::string& out) {
+  std::string stored_toml;
+  if (request_.resume || !request_.branch.empty())
+    stored_toml = read_file((request_.resume ? out : request_.branch) + "/config.toml");
+  if (!request_.from.empty()) start_.emplace(request_.from);
+  load_config(stored_toml);
+}
+
+// All ranks begin, with the same checkpoint, or none.
+void Run::settle_with_ranks(const std::exception_ptr& failed) {
+  Json mine;
+  if (!failed) {
+    mine["version"] = request_.version;
+    mine["config"] = config_.to_json();
+    mine["config"]["data"].erase("folder");  // a machine may have it elsewhere
+    mine["data"] = identity_["data"];
+    mine["data"].erase("folder");
+    mine["tokenizer_sha256"] = identity_["tokenizer_sha256"];
+  }
+  agree_to_begin(comm_, mine, failed);
+  if (comm_.alone()) return;
+  Json from;
+  if (checkpoint_) from = Json{{"step", checkpoint_->step}, {"folder", checkpoint_->folder}};
+  from = parse_json(comm_.broadcast_text(to_line(from)));
+  if (!from.is_null())
+    checkpoint_ = CheckpointEntry{from["step"].get<Index>(), from["folder"].get<std::string>()};
+}
+
+void Run::open() {
+  out_ = out_folder(request_);
+  std::exception_ptr failed;
+  try {
+    if (comm_.leads())
+      prepare(out_);
+    else
+      join(out_);
+  } catch (const UserError&) {
+    failed = std::current_exception();
+  }
+  settle_with_ranks(failed);
+  if (!comm_.leads()) {
+    trainer_ = std::make_unique<Trainer>(config_, *data_, ex_, comm_);
+    if (checkpoint_) reading_the_run([&] { load_checkpoint(checkpoint_->folder, *trainer_); });
+    if (checkpoint_) saved_step_ = checkpoint_->step;
+    if (start_) begin_with(*start_);
+    check_same_weights(comm_, trainer_->model().weights().values());
+    if (config_.train.floor) trainer_->measure_floor();
+    return;
+  }
   console_ = std::make_unique<Console>(request_.style, config_.train.screen_seconds, config_.train.steps,
                                        folder_->metrics());
-  trainer_ = std::make_unique<Trainer>(config_, *data_, ex_);
+  trainer_ = std::make_unique<Trainer>(config_, *data_, ex_, comm_);
   saver_ = std::make_unique<CheckpointSaver>(folder_->checkpoints(), *trainer_,
                                              fixed_files(config_.model, *data_), identity_);
   if (checkpoint_) {
@@ -272,18 +342,8 @@ void Run::open() {
     // All newer ones were not accepted. Left in place, they would count as the newest when old ones go.
     set_aside_ = set_aside_checkpoints(folder_->checkpoints(), checkpoint_->step + 1, "rejected");
   }
-  if (start_) {
-    TrainableModel& model = trainer_->model();
-    start_->load(model.weights(), ex_);
-    model.optimizer().start_average(model.weights().values(), ex_);
-    model.upload(ex_);
-    // Kept as step 0: a run that is killed before its first checkpoint must not begin again from random
-    // weights.
-    saver_->save(CheckpointSaver::Prune::kNo, ex_);
-    saver_->wait();
-    saver_->finished();
-    saved_step_ = 0;
-  }
+  if (start_) begin_with(*start_);
+  check_same_weights(comm_, trainer_->model().weights().values());
   if (!request_.resume) write_file_atomic(folder_->identity(), to_text(identity_));
   if (steps_left() || !request_.resume)
     write_file_atomic(folder_->config(), config_.to_toml());
@@ -291,11 +351,32 @@ void Run::open() {
     changes_.clear();
   if (checkpoint_ || request_.resume) folder_->rewind_metrics(trainer_->progress().step);
   metrics_ = std::make_unique<RecordWriter>(folder_->metrics());
+  if (config_.train.tensorboard)
+    tensorboard_ = std::make_unique<TensorboardWriter>(folder_->tensorboard(), trainer_->progress().step + 1);
   begin();
 }
 
+void Run::begin_with(const StoredModel& start) {
+  TrainableModel& model = trainer_->model();
+  start.load(model.weights(), ex_);
+  model.optimizer().start_average(model.weights().values(), ex_);
+  model.upload(ex_);
+  // Kept as step 0: a run that is killed before its first checkpoint must not begin again from random
+  // weights.
+  if (comm_.leads()) {
+    saver_->save(CheckpointSaver::Prune::kNo, ex_);
+    saver_->wait();
+    saver_->finished();
+  } else {
+    send_state(*trainer_);
+  }
+  saved_step_ = 0;
+}
+
 void Run::emit(const Json& record) {
+  if (!comm_.leads()) return;
   metrics_->write(record);
+  if (tensorboard_) tensorboard_->write(record);
   console_->show(record);
   if (request_.on_record) request_.on_record(record);
 }
@@ -324,6 +405,7 @@ void Run::begin() {
   record["flops_per_token"] = flops;
   record["memory_bytes"] = memory;
   record["threads"] = ex_.threads;
+  if (!comm_.alone()) record["ranks"] = comm_.ranks();
   record["isa"] = current_isa();
   record["precision"] = config_.model.numbers();
   record["floor_s"] = floor;
@@ -336,9 +418,11 @@ void Run::begin() {
 
   console_->note(config_screen(config_));
   console_->note(fmt::format(
-      "{}: {} parameters, {} memory, {:.1f} MFLOP per token, {} on {} thread{} ({})",
+      "{}: {} parameters, {} memory, {:.1f} MFLOP per token, {} on {}{} thread{} ({})",
       config_.model.residual(), format_count(static_cast<double>(parameters)), format_bytes(memory),
-      flops / 1e6, config_.model.precision_text(), ex_.threads, ex_.threads == 1 ? "" : "s",
+      flops / 1e6, config_.model.precision_text(),
+      comm_.alone() ? "" : fmt::format("{} ranks of ", comm_.ranks()), ex_.threads,
+      ex_.threads == 1 ? "" : "s",
       floor > 0 ? fmt::format("{}, GEMM floor {:.3g} s per step", current_isa(), floor) : current_isa()));
   console_->note(fmt::format("{}: {} tokens to train on, {} validation windows of {}", data_->folder(),
                              format_count(static_cast<double>(data_->train().tokens())),
@@ -378,6 +462,7 @@ std::string Run::workload(double floor) const {
 }
 
 void Run::poll_saver() {
+  if (!comm_.leads()) return;
   const auto report = saver_->finished();
   if (!report) return;
   Json record = make_record("checkpoint");
@@ -402,6 +487,8 @@ auto Run::saving_on_error(Body&& body) {
   try {
     return body();
   } catch (const UserError& error) {
+    // The other ranks cannot be asked any more. Rank 0 has all there is to save, unless the state is shared out.
+    if (!comm_.leads() || trainer_->shares_state()) throw;
     save();
     saver_->wait();
     poll_saver();
@@ -423,6 +510,11 @@ void Run::save() {
       trainer_->progress().skipped_in_a_row > 0 ? CheckpointSaver::Prune::kNo : CheckpointSaver::Prune::kYes;
   poll_saver();
   if (saved_step_ == trainer_->progress().step) return;
+  if (!comm_.leads()) {
+    send_state(*trainer_);
+    saved_step_ = trainer_->progress().step;
+    return;
+  }
   saver_->wait();
   poll_saver();
   expect_folder();
@@ -438,11 +530,25 @@ bool Run::save_due() const {
          (c.save_every_minutes > 0 && now() - saved_at_ >= 60 * c.save_every_minutes);
 }
 
+// A signal to any rank stops all of them, and rank 0's clock says when to save.
+void Run::settle_what_next() {
+  next_ = {signals_.received(), save_due()};
+  if (comm_.alone()) return;
+  std::vector<double> said(static_cast<std::size_t>(comm_.ranks()) + 1);
+  said[static_cast<std::size_t>(comm_.rank())] = next_.signal;
+  if (comm_.leads()) said.back() = next_.save;
+  saving_on_error([&] { comm_.sum(said); });
+  next_.save = said.back() != 0;
+  said.pop_back();
+  next_.signal = static_cast<int>(*std::max_element(said.begin(), said.end()));
+}
+
 // A skipped update changes nothing, so the weights are those the last update left, and no batch since then
 // had a finite loss with them: going on from them would go wrong again, from any checkpoint that has this
 // update, whichever session wrote it. Those with fewer updates had finite losses.
 void Run::stop_on_non_finite() {
   save();
+  if (!comm_.leads()) throw SharedError("stopped: the loss was not finite");
   saver_->wait();
   poll_saver();
   const Progress& progress = trainer_->progress();
@@ -532,19 +638,19 @@ RunOutcome Run::train() {
         fmt::format("nothing to do: this run is at step {} of {}; --set train.steps=N continues it",
                     progress.step, c.steps);
     emit(record);
-    return {folder_->path(), progress.step, 0};
+    return {out_, progress.step, 0};
   }
   if (out_of_patience()) {
     message("done",
             fmt::format("nothing to do: {} validations without a new best; --set train.patience=N continues",
                         progress.validations_since_best));
-    return {folder_->path(), progress.step, 0};
+    return {out_, progress.step, 0};
   }
   saved_at_ = now();
   const double start = now(), compute_before = trainer_->compute_seconds();
   const Index first = progress.step;
   bool gave_up = false;
-  while (steps_left() && signals_.received() == 0) {
+  while (steps_left() && stop_signal() == 0) {
     const Json record =
         saving_on_error([&] { return trainer_->step([&] { return signals_.received() != 0; }); });
     if (record.is_null()) {
@@ -553,22 +659,24 @@ RunOutcome Run::train() {
     }
     if (progress.step % c.log_every == 0 || progress.step == c.steps || record.contains("skipped"))
       emit(record);
-    if (c.gates_every > 0 && progress.step % c.gates_every == 0)
+    if (comm_.leads() && c.gates_every > 0 && progress.step % c.gates_every == 0)
       if (const Json gates = trainer_->gates(); !gates.is_null()) emit(gates);
     if (c.eval_every > 0 && progress.step % c.eval_every == 0) validate();
     if (c.sample_every > 0 && progress.step % c.sample_every == 0) write_sample();
     if (progress.skipped_in_a_row >= kMaxSkippedInARow) stop_on_non_finite();
     poll_saver();
-    if (save_due() || (c.keep_best > 0 && new_best()) || progress.step == cooldown_start(c)) save();
+    settle_what_next();
+    if (next_.save || (c.keep_best > 0 && new_best()) || progress.step == cooldown_start(c)) save();
     if (out_of_patience()) break;
   }
   const double seconds = now() - start - trainer_->validation_seconds() - sample_seconds_;
   const double overhead = 1 - (trainer_->compute_seconds() - compute_before) / seconds;
   // A signal during the last step comes too late to stop anything: the run is done.
   const bool early = steps_left() && out_of_patience();
-  const int signal = steps_left() && !early ? signals_.received() : 0;
+  const int signal = steps_left() && !early ? stop_signal() : 0;
   if (signal == 0) validate();
   save();
+  if (!comm_.leads()) return {"", progress.step, signal};
   saver_->wait();
   poll_saver();
   expect_folder();
@@ -607,6 +715,12 @@ RunOutcome Run::train() {
 }
 
 }  // namespace
+
+std::string out_folder(const RunRequest& request) {
+  if (!request.out.empty()) return request.out;
+  return "runs/" + (request.config_file.empty() ? std::string("default")
+                                                : fs::path(request.config_file).stem().string());
+}
 
 RunOutcome run_training(const RunRequest& request, const StopSignals& signals, const Exec& ex) {
   return Run(request, signals, ex).train();

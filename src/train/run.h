@@ -9,6 +9,7 @@
 #include "core/exec.h"
 #include "core/json.h"
 #include "data/tokenizer.h"
+#include "dist/comm.h"
 #include "model/weights.h"
 #include "train/console.h"
 #include "train/signals.h"
@@ -27,7 +28,13 @@ struct RunRequest {
   using Sample = std::function<std::string(const Weights& weights, const Tokenizer& tokenizer,
                                            const std::string& prompt, const Exec& ex)>;
   Sample sample = {};
+  // Several ranks: each calls run_training with its own. `version` is the program's, which must be the same on all.
+  Comm* comm = nullptr;  // null: alone
+  std::string version = "";
 };
+
+// Where the run will be: `out`, or runs/ and the name of its configuration.
+std::string out_folder(const RunRequest& request);
 
 struct RunOutcome {
   std::string folder;

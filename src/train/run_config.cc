@@ -38,6 +38,8 @@ void TrainConfig::describe(Options& o) {
   o.add("train.patience", patience, "end after so many validations without a new best; 0 means never")
       .range(0, 1e9);
   optimizer.describe(o);
+  o.add("train.zero", zero,
+        "with several ranks, each keeps the optimizer's state of its part of the tensors (ZeRO-1)");
   o.add("data.folder", data_folder, "the dataset");
   o.add("data.order", data_order, "windows shuffled each epoch, at random positions, or as they come")
       .choices({"epoch", "random", "stream"});
@@ -57,6 +59,7 @@ void TrainConfig::describe(Options& o) {
       .range(0, kMany);
   o.add("log.sample_every", sample_every, "steps between samples of text; 0 means off").range(0, kMany);
   o.add("log.sample_prompt", sample_prompt, "what a sample continues; empty: the beginning of a document");
+  o.add("log.tensorboard", tensorboard, "also write event files of TensorBoard, in RUN/tensorboard");
 }
 
 Options RunConfig::options() {

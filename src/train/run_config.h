@@ -30,6 +30,7 @@ struct TrainConfig {
   double cooldown = 0.2;  // the last part of the steps, over which schedule "cooldown" falls
   Index patience = 0;     // validations without a new best before the run ends; 0: off
   OptimizerConfig optimizer;
+  bool zero = false;  // the optimizer's state is shared out among ranks
 
   std::string data_folder;
   std::string data_order = "epoch";
@@ -48,6 +49,7 @@ struct TrainConfig {
   bool floor = true;
   Index sample_every = 0;  // 0: off
   std::string sample_prompt;
+  bool tensorboard = false;
 
   void describe(Options& options);  // keys "train.*", "data.*", "eval.*", "checkpoint.*", "log.*"
 };

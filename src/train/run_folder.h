@@ -3,6 +3,7 @@
 //   run.json           what the run began with and must not change: data and tokenizer
 //   metrics.jsonl      one record per event
 //   checkpoints/       step-NNNNNNNN/
+//   tensorboard/       event files, where log.tensorboard asks for them
 //   .lock              held while a process trains here
 #pragma once
 
@@ -35,6 +36,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string config() const { return path_ + "/config.toml"; }
   std::string identity() const { return path_ + "/run.json"; }
 

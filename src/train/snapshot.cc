@@ -1,6 +1,7 @@
 #include "train/snapshot.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ddl {
 
@@ -9,18 +10,19 @@ CheckpointArrays arrays_in_use(TrainableModel& model) {
   return {model.weights().values().data(), optimizer.state(), optimizer.average()};
 }
 
-Snapshot::Snapshot(const ParamTable& table, const Optimizer& optimizer) {
+Snapshot::Snapshot(const ParamTable& table, const std::vector<NamedArray>& state, bool average) {
   Arena measured = Arena::measuring();
-  take_snapshot(table, optimizer, measured);
+  take_snapshot(table, state, average, measured);
   arena_ = Arena::owning(measured.used_bytes());
-  arrays_ = take_snapshot(table, optimizer, arena_);
+  arrays_ = take_snapshot(table, state, average, arena_);
 }
 
-CheckpointArrays take_snapshot(const ParamTable& table, const Optimizer& optimizer, Arena& arena) {
+CheckpointArrays take_snapshot(const ParamTable& table, std::vector<NamedArray> state, bool average,
+                               Arena& arena) {
   const auto take = [&](Index floats) { return arena.take<float>("checkpoint copy", floats); };
-  CheckpointArrays arrays{take(table.floats()), optimizer.state(), nullptr};
+  CheckpointArrays arrays{take(table.floats()), std::move(state), nullptr};
   for (NamedArray& array : arrays.state) array.data = take(array.floats);
-  if (optimizer.has_average()) arrays.average = take(table.floats());
+  if (average) arrays.average = take(table.floats());
   return arrays;
 }
 

@@ -18,14 +18,16 @@ struct CheckpointArrays {
 // Those in use.
 CheckpointArrays arrays_in_use(TrainableModel& model);
 // The same kind of arrays, from `arena`.
-CheckpointArrays take_snapshot(const ParamTable& table, const Optimizer& optimizer, Arena& arena);
+CheckpointArrays take_snapshot(const ParamTable& table, std::vector<NamedArray> state, bool average,
+                               Arena& arena);
 // `from` into `to`, which has the same arrays.
 void copy_arrays(const CheckpointArrays& from, const CheckpointArrays& to, const ParamTable& table);
 
 // Such arrays with memory of their own.
 class Snapshot {
  public:
-  Snapshot(const ParamTable& table, const Optimizer& optimizer);
+  // `state`: which arrays; where they are does not matter.
+  Snapshot(const ParamTable& table, const std::vector<NamedArray>& state, bool average);
   const CheckpointArrays& arrays() const { return arrays_; }
   std::size_t bytes() const { return arena_.used_bytes(); }
 

@@ -8,8 +8,10 @@
 #include "core/machine.h"
 #include "model/engine.h"
 #include "model/plan.h"
+#include "train/gradient_reducer.h"
 #include "train/schedule.h"
 #include "train/series_stats.h"
+#include "train/shared_state.h"
 #include "train/snapshot.h"
 
 namespace ddl {
@@ -31,12 +33,22 @@ std::optional<Progress::Validated> parse_validated(const JsonFields& fields, con
 
 BatchShape shape_of(const RunConfig& config) { return {config.train.batch, config.context()}; }
 
+// The optimizer's options, and with train.zero this rank's part of its state.
+OptimizerConfig optimizer_of(const RunConfig& config, const Comm& comm) {
+  OptimizerConfig optimizer = config.train.optimizer;
+  if (config.train.zero && !comm.alone()) optimizer.share = {comm.rank(), comm.ranks()};
+  return optimizer;
+}
+
 // Optimizer state, and where checkpoints are written in the background a copy of it and of the parameters.
-void check_memory(const RunConfig& config, const ModelPlan& plan) {
+void check_memory(const RunConfig& config, const ModelPlan& plan, const Comm& comm) {
   Arena measured = Arena::measuring();
   const auto optimizer =
-      make_optimizer(plan.table, config.model.hidden_lr_factor(), config.train.optimizer, measured);
-  if (config.train.background) take_snapshot(plan.table, *optimizer, measured);
+      make_optimizer(plan.table, config.model.hidden_lr_factor(), optimizer_of(config, comm), measured);
+  const bool shares = config.train.zero && !comm.alone();
+  if (comm.leads() && (config.train.background || shares))
+    take_snapshot(plan.table, shares ? whole_state(config, plan.table) : optimizer->state(),
+                  optimizer->has_average(), measured);
   const std::size_t bytes = measured.used_bytes();
   if (plan.total_bytes + bytes > machine_memory_bytes())
     throw UserError(
@@ -74,18 +86,32 @@ Progress Progress::parse(const JsonFields& fields) {
   return p;
 }
 
-Trainer::Trainer(const RunConfig& config, const Dataset& data, const Exec& ex)
+Trainer::Trainer(const RunConfig& config, const Dataset& data, const Exec& ex, Comm& comm)
     : config_(config),
       ex_(ex),
+      comm_(comm),
       loader_(data.train(), data.end_of_text(),
               {config.train.batch, config.context(), static_cast<std::uint64_t>(config.train.seed),
                config.train.data_order}),
       validator_(data, config.context(), config.train.eval_windows) {
   const ModelPlan plan = plan_model(config.model, shape_of(config));
   flops_per_token_ = plan.forward.total() + plan.backward.total();
-  check_memory(config, plan);
-  model_ = make_trainable(config.model, shape_of(config), config.train.optimizer,
+  check_memory(config, plan, comm);
+  if (config.train.zero && config.model.engine == "torch")
+    throw UserError(
+        "train.zero is for the native engine, whose optimizer can keep a part of its state; model.engine is "
+        "torch");
+  model_ = make_trainable(config.model, shape_of(config), optimizer_of(config, comm),
                           static_cast<std::uint64_t>(config.train.seed), ex);
+  if (!comm.alone() && !model_->gradients_are_here())
+    throw UserError(
+        "several ranks on GPUs are not there yet: gradients are summed on the CPU; use one rank, or --device "
+        "cpu");
+  if (shares_state())
+    model_->optimizer().set_exchange([this] {
+      exchange_parameters(comm_, model_->weights().table(), model_->weights().values());
+      model_->upload(ex_);
+    });
 }
 
 double Trainer::measure_floor() {
@@ -98,7 +124,7 @@ double Trainer::measure_floor() {
     const double seconds = model_->measure_floor(ex_);
     best = round < 2 ? seconds : std::min(best, seconds);
   }
-  return floor_seconds_ = best * static_cast<double>(config_.train.accumulate);
+  return floor_seconds_ = best * static_cast<double>(config_.train.accumulate / comm_.ranks());
 }
 
 // No step is faster than its matrix products alone. One that seems to be shows that the floor was measured while
@@ -116,13 +142,39 @@ void Trainer::add_floor_share(double step_seconds, Json& record) {
     record["floor_share"] = std::min(1.0, floor_seconds_ / step_seconds);
 }
 
+// In one message every micro-batch's loss and the seconds that every rank computed. Returns the loss: the mean in the
+// micro-batches' order, whatever rank had them. A rank that took longer than the others by a fifth is named.
+double Trainer::exchange_losses(std::vector<double>& losses, double computed, Json& record) {
+  constexpr double kSlow = 1.2;
+  const auto micros = std::ssize(losses);
+  losses.resize(losses.size() + static_cast<std::size_t>(comm_.ranks()));
+  losses[static_cast<std::size_t>(micros + comm_.rank())] = computed;
+  comm_.sum(losses);
+  std::vector<double> seconds(losses.begin() + micros, losses.end()), sorted = seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const double usual = sorted[(sorted.size() - 1) / 2];  // of two ranks, the faster one
+  const auto slowest = std::max_element(seconds.begin(), seconds.end());
+  record["rank_s"] = usual;
+  if (*slowest > kSlow * usual) {
+    record["slow_rank"] = slowest - seconds.begin();
+    record["slow_rank_s"] = *slowest;
+  }
+  const double share = 1.0 / static_cast<double>(micros);
+  double loss = 0;
+  for (Index micro = 0; micro < micros; ++micro) loss += share * losses[micro];
+  return loss;
+}
+
 Json Trainer::step(FunctionRef<bool()> give_up) {
   const double start = now();
   const TrainConfig& c = config_.train;
   const double share = 1.0 / static_cast<double>(c.accumulate), lr = learning_rate(c, progress_.step);
   double loss = 0, computed = 0;
-  for (Index micro = 0; micro < c.accumulate; ++micro) {
-    if (micro > 0 && give_up()) {
+  const Index ranks = comm_.ranks();
+  std::vector<double> losses(comm_.alone() ? 0 : static_cast<std::size_t>(c.accumulate));
+  Json of_ranks = Json::object();  // what is known of them
+  for (Index micro = comm_.rank(); micro < c.accumulate; micro += ranks) {
+    if (micro > 0 && comm_.alone() && give_up()) {
       model_->discard_gradients(ex_);
       return nullptr;
     }
@@ -133,7 +185,25 @@ Json Trainer::step(FunctionRef<bool()> give_up) {
       throw;
     }
     const double before = now();
-    loss += share * model_->loss_and_grad({batch_.inputs_BT.data(), batch_.targets_BT.data()}, share, ex_);
+    const BatchView batch{batch_.inputs_BT.data(), batch_.targets_BT.data()};
+    if (comm_.alone()) {
+      loss += share * model_->loss_and_grad(batch, share, ex_);
+    } else if (micro + ranks < c.accumulate) {
+      losses[micro] = model_->loss_and_grad(batch, share, ex_);
+    } else {  // the last one: its gradients leave as they become final
+      try {
+        GradientReducer reducer(comm_, model_->gradients());
+        losses[micro] = model_->loss_and_grad_in_parts(
+            batch, share, [&](Index begin, Index end) { reducer.ready(begin, end); }, ex_);
+        const double own = computed + now() - before;
+        reducer.finish();
+        loss = exchange_losses(losses, own, of_ranks);
+        of_ranks["wait_s"] = computed + now() - before - own;
+      } catch (const CommError&) {  // nothing is on its way any more
+        model_->discard_gradients(ex_);
+        throw;
+      }
+    }
     computed += now() - before;
   }
   const double before_update = now();
@@ -165,6 +235,7 @@ Json Trainer::step(FunctionRef<bool()> give_up) {
   record["elapsed_s"] = progress_.elapsed_s;
   record["step_s"] = seconds;
   record["tokens_per_s"] = static_cast<double>(tokens) / seconds;
+  record.update(of_ranks);
   add_floor_share(seconds, record);
   if (!update.applied) record["skipped"] = true;
   return record;
@@ -180,7 +251,7 @@ Json Trainer::validate() {
     model_->upload(ex_);
   };
   swap_average();
-  const ValidationResult result = validator_.run(*model_, ex_);
+  const ValidationResult result = validator_.run(*model_, ex_, comm_);
   swap_average();
   progress_.last = {progress_.step, result.loss};
   // A NaN is never the best, nor does it keep a later one from being it.

@@ -1,10 +1,12 @@
 // The step: micro-batches accumulated in f32, one global norm, one fused update. Everything a step does is a
 // function of the configuration, the data and the step's number, which is what makes a resumed run repeat
-// the uninterrupted one bit for bit.
+// the uninterrupted one bit for bit. Several ranks share out the micro-batches of a step: the gradients are summed over them, and
+// each makes the same update.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/exec.h"
 #include "core/function_ref.h"
@@ -12,6 +14,7 @@
 #include "core/record.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "dist/comm.h"
 #include "model/trainable.h"
 #include "train/run_config.h"
 #include "train/validation.h"
@@ -41,11 +44,13 @@ class Trainer {
  public:
   // The configuration must be resolved and outlive the trainer, as must the data. Throws UserError, with the
   // numbers, where the machine's memory is too small for all of it.
-  Trainer(const RunConfig& config, const Dataset& data, const Exec& ex);
+  // So must the ranks' connection; every rank makes the same calls.
+  Trainer(const RunConfig& config, const Dataset& data, const Exec& ex, Comm& comm = alone());
 
   // One update; returns its record. A loss or gradient that is not finite leaves parameters and optimizer as
   // they were, and the record says "skipped". Between micro-batches it asks `give_up`; where that says yes, and
-  // where the data cannot be read, the step leaves no trace, and a null record is returned or UserError thrown.
+  // where the data cannot be read, the step leaves no trace, and a null record is returned or UserError thrown. With several
+  // ranks it does not ask, and a rank that is lost is a CommError, again without a trace.
   Json step(FunctionRef<bool()> give_up = [] { return false; });
   // Over the fixed windows, with the average of weights where there is one. Null where the data has no
   // validation split.
@@ -58,6 +63,8 @@ class Trainer {
   double measure_floor();
 
   const RunConfig& config() const { return config_; }
+  Comm& comm() const { return comm_; }
+  bool shares_state() const { return config_.train.zero && !comm_.alone(); }  // train/shared_state.h
   const Progress& progress() const { return progress_; }
   TrainableModel& model() { return *model_; }
   const Loader& loader() const { return loader_; }
@@ -70,9 +77,11 @@ class Trainer {
 
  private:
   void add_floor_share(double step_seconds, Json& record);
+  double exchange_losses(std::vector<double>& losses, double computed, Json& record);
 
   const RunConfig& config_;
   const Exec ex_;
+  Comm& comm_;
   Loader loader_;
   Validator validator_;
   std::unique_ptr<TrainableModel> model_;

@@ -25,6 +25,17 @@ void count_answers(const std::uint8_t* answers_T, const std::uint8_t* correct_T,
   }
 }
 
+// Sums over ranks. Counts are exact in a double.
+void share_out(Comm& comm, double& sum, ValidationResult& result) {
+  Index* const counts[] = {&result.targets, &result.answer_tokens, &result.correct_answer_tokens,
+                           &result.answers, &result.exact_answers};
+  std::vector<double> numbers{sum};
+  for (const Index* count : counts) numbers.push_back(static_cast<double>(*count));
+  comm.sum(numbers);
+  sum = numbers[0];
+  for (std::size_t i = 0; i < std::size(counts); ++i) *counts[i] = static_cast<Index>(numbers[i + 1]);
+}
+
 }  // namespace
 
 Json ValidationResult::json() const {
@@ -42,14 +53,14 @@ Validator::Validator(const Dataset& data, Index context, Index windows) {
   if (data.val().tokens() > context) windows_.emplace(data.val(), data.end_of_text(), context, windows);
 }
 
-ValidationResult Validator::run(TrainableModel& model, const Exec& ex) {
+ValidationResult Validator::run(TrainableModel& model, const Exec& ex, Comm& comm) {
   const BatchShape shape = model.shape();
   ValidationResult result;
   double sum = 0;
   loss_N_.resize(static_cast<std::size_t>(shape.N()));
   correct_N_.resize(static_cast<std::size_t>(shape.N()));
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(shape.N()), 0), targets(tokens.size(), -1);
-  for (Index first = 0; first < windows(); first += shape.B) {
+  for (Index first = comm.rank() * shape.B; first < windows(); first += comm.ranks() * shape.B) {
     const Index rows = std::min(shape.B, windows() - first), count = rows * shape.T;
     windows_->load(first, rows, batch_);
     std::copy_n(batch_.inputs_BT.begin(), count, tokens.begin());
@@ -61,6 +72,7 @@ ValidationResult Validator::run(TrainableModel& model, const Exec& ex) {
     for (Index b = 0; b < rows && !batch_.answers_BT.empty(); ++b)
       count_answers(batch_.answers_BT.data() + b * shape.T, correct_N_.data() + b * shape.T, shape.T, result);
   }
+  if (!comm.alone()) share_out(comm, sum, result);
   result.loss = sum / static_cast<double>(std::max<Index>(1, result.targets));
   return result;
 }

@@ -10,6 +10,7 @@
 #include "core/record.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "dist/comm.h"
 #include "model/trainable.h"
 
 namespace ddl {
@@ -30,7 +31,8 @@ class Validator {
 
   bool possible() const { return windows_.has_value(); }  // false: no validation split, or one too short
   Index windows() const { return windows_ ? windows_->count() : 0; }
-  ValidationResult run(TrainableModel& model, const Exec& ex);
+  // Several ranks share out the batches, and each has the whole result.
+  ValidationResult run(TrainableModel& model, const Exec& ex, Comm& comm = alone());
 
  private:
   std::optional<FixedWindows> windows_;

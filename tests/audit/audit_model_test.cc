@@ -36,7 +36,7 @@ TEST(AuditVectors, SpreadCountsDirections) {
     return all;
   };
   auto three = rows({2, 2, 2}, 6);
-  const Spread equal = spread(three, 20, Exec{});
+  const DirectionSpread equal = spread(three, 20, Exec{});
   EXPECT_NEAR(equal.effective_rank, 3, 1e-6);
   EXPECT_NEAR(equal.mean_share, 36.0 / 40.0, 1e-6);
   auto uneven = rows({2, 1}, 0);  // eigenvalues 2 and 1/2: (2.5)^2 / 4.25

@@ -197,7 +197,7 @@ TEST(TokenizerFiles, MalformedTokenizerJson) {
       {tokenizer_json(vocab, merges, "", R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true})"),
        "add_prefix_space"},
       {tokenizer_json(vocab, merges, "", R"("pre_tokenizer":{"type":"ByteLevel","use_regex":false})"),
-       "GPT-2's pattern"},
+       "the pattern of GPT-2"},
       {tokenizer_json(
            vocab, merges, "",
            R"("normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false})"),

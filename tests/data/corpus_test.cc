@@ -231,7 +231,7 @@ TEST(Corpus, ParquetIsReadOrSaysHowToGetIt) {
   if (!parquet_is_built_in()) {
     const std::string why =
         message_of<UserError>([&] { read_documents({folder.write("x.parquet", "PAR1")}); });
-    EXPECT_TRUE(contains(why, "Arrow") && contains(why, "DDL_ARROW_ROOT")) << why;
+    EXPECT_TRUE(contains(why, "x.parquet") && contains(why, "./ddl setup parquet")) << why;
     return;
   }
   EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({folder.write("x.parquet", "PAR1")}); }),
@@ -241,7 +241,7 @@ TEST(Corpus, ParquetIsReadOrSaysHowToGetIt) {
 DDL_TEST_WITH_SHARED(Corpus, ParquetOfAPublicRepository, "parquet/text-label.parquet") {
   const std::string path = shared_data("parquet/text-label.parquet").string();
   if (!parquet_is_built_in()) {
-    EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({path}); }), "DDL_ARROW_ROOT"));
+    EXPECT_TRUE(contains(message_of<UserError>([&] { read_documents({path}); }), "./ddl setup parquet"));
     return;
   }
   const Texts texts = read_documents({path});

@@ -16,6 +16,7 @@ inline std::string with_white_space(std::string pattern) {
       R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
   for (const auto& [from, to] : {std::pair<std::string, std::string>{"[^\\s", "[^" + space},
                                  {"\\s+", "[" + space + "]+"},
+                                 {"\\s*", "[" + space + "]*"},
                                  {"\\S", "[^" + space + "]"}})
     for (std::size_t at = 0; (at = pattern.find(from, at)) != pattern.npos; at += to.size())
       pattern.replace(at, from.size(), to);

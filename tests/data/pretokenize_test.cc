@@ -1,6 +1,9 @@
 // The word splitter against PCRE2 with GPT-2's pattern.
 #include "data/pretokenize.h"
 
+#include <utility>
+
+#include "data/bpe_parse.h"
 #include "data/gpt2_pattern.h"
 #include "tokenizer_testing.h"
 
@@ -68,6 +71,64 @@ TEST(Pretokenize, AgreesWithPcre2OnRandomUnicode) {
     }
     ASSERT_EQ(split(text), pattern.split(text)) << ::testing::PrintToString(text);
   }
+}
+
+std::vector<std::string> split(std::string_view text, WordPattern pattern) {
+  std::vector<std::string> words;
+  for_each_pretoken(text, pattern, [&](std::string_view word) { words.emplace_back(word); });
+  return words;
+}
+
+TEST(Pretokenize, OtherFamiliesByHand) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(split("it'S x\tyz 12345 (a).\n\n b", WordPattern::kLlama3),
+            (Words{"it", "'S", " x", "\tyz", " ", "123", "45", " (", "a", ").\n\n", " b"}));
+  EXPECT_EQ(split("a 123", WordPattern::kQwen2), (Words{"a", " ", "1", "2", "3"}));
+  EXPECT_EQ(split("a \n \n  b", WordPattern::kLlama3), (Words{"a", " \n \n", " ", " b"}));
+  EXPECT_EQ(split("a  12 b", WordPattern::kSmolLm), (Words{"a", "  ", "1", "2", " b"}));
+  EXPECT_EQ(split("a 1", WordPattern::kGpt2), (Words{"a", " 1"}));
+}
+
+// The patterns as the families' own files spell them; SmolLM cuts out numbers before GPT-2's pattern sees the rest.
+TEST(Pretokenize, OtherFamiliesAgreeWithPcre2OnRandomUnicode) {
+  const Pattern llama3{std::string(split_pattern(WordPattern::kLlama3))},
+      qwen2{std::string(split_pattern(WordPattern::kQwen2))};
+  const Pattern gpt2(kGpt2Pattern), number("\\p{N}"), unassigned("\\p{Cn}");
+  const auto smollm = [&](const std::string& text) {
+    std::vector<std::string> words;
+    std::string between;
+    const auto cut = [&] {
+      for (const std::string& word : gpt2.split(std::exchange(between, ""))) words.push_back(word);
+    };
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = number.match(text, at);
+      if (end == at) {
+        between += text[at++];
+        continue;
+      }
+      cut();
+      words.push_back(text.substr(at, end - at));
+      at = end;
+    }
+    cut();
+    return words;
+  };
+  const Random random(9, "pretokenize");
+  std::uint64_t draw = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (std::uint64_t n = random.below(draw++, 24); n > 0; --n) {
+      std::string character;
+      append_utf8(character, random.below(draw++, 8) == 0
+                                 ? static_cast<std::uint32_t>("\r\n's S"[random.below(draw++, 6)])
+                                 : random_code(random, draw++));
+      if (unassigned.match(character, 0) == 0) text += character;
+    }
+    ASSERT_EQ(split(text, WordPattern::kLlama3), llama3.split(text)) << ::testing::PrintToString(text);
+    ASSERT_EQ(split(text, WordPattern::kQwen2), qwen2.split(text)) << ::testing::PrintToString(text);
+    ASSERT_EQ(split(text, WordPattern::kSmolLm), smollm(text)) << ::testing::PrintToString(text);
+  }
+  EXPECT_EQ(split("'\u017fa", WordPattern::kLlama3), llama3.split("'\u017fa")) << "the long s is an s";
 }
 
 TEST(Pretokenize, AgreesWithPcre2OnEveryCharacter) {

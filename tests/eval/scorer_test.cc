@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "dist/threads_comm.h"
 #include "eval/request_tree.h"
 #include "model/example_rule.h"
 #include "model/oracle_model.h"
@@ -275,6 +276,32 @@ TEST(Scorer, TreesOfAnyDepth) {
   const auto scores = together.score_all(requests);
   for (std::size_t i = 0; i < requests.size(); ++i)
     EXPECT_TRUE(same_bits(alone.score_all({&requests[i], 1}), {scores[i]})) << i;
+}
+
+// Ranks share the requests out; the scores are those of one rank, to the last bit.
+TEST(Scorer, RanksScoreAsOneDoes) {
+  const ModelConfig config = wide_config("ddl-cc");
+  const Weights weights = tame(config);
+  const auto requests = questions(9, 20, config.vocab);
+  const std::vector<Score> alone = Scorer(weights, {}, Exec{}).score_all(requests);
+  for (const int ranks : {2, 3}) {
+    std::vector<Score> together;
+    std::vector<Index> tokens(static_cast<std::size_t>(ranks));
+    const auto thrown = ThreadRanks(ranks).run([&](Comm& comm) {
+      Scorer scorer(weights, {}, Exec{}, comm);
+      if (comm.leads()) {
+        together = scorer.score_all(requests);
+        EXPECT_EQ(values(scorer.score_all({})), values({}));
+      } else {
+        scorer.serve();
+      }
+      tokens[static_cast<std::size_t>(comm.rank())] = scorer.cost().tokens;
+      EXPECT_GT(scorer.cost().tokens, 0) << "every rank has its part";
+    });
+    for (const auto& error : thrown) EXPECT_FALSE(error);
+    EXPECT_EQ(values(together), values(alone));
+    for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(together[i].greedy, alone[i].greedy);
+  }
 }
 
 TEST(Scorer, HandsOutEachScoreOnce) {

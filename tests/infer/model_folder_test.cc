@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -84,6 +86,192 @@ TEST(Exchange, ExportThenImportGivesTheSameLogitsForEveryRule) {
   }
   EXPECT_EQ(released,
             (std::set<std::string>{"baseline", "ddl-dv1", "ddl-tc-noec", "ddl-cc-noec", "ddl-tc", "ddl-cc"}));
+}
+
+std::vector<float> numbers_of(const std::string& folder) {
+  const LoadedModel loaded = load_model(folder, {.missing_tokenizer = LoadOptions::kAccept}, Exec{});
+  const auto values = loaded.weights.values();
+  return {values.begin(), values.end()};
+}
+
+// Every rule goes to transformers, the baseline as a model they have. What comes back has the same bits.
+TEST(Exchange, TransformersAndBackForEveryRule) {
+  for (const std::string& rule : rule_names()) {
+    const TestFolder folder;
+    ModelConfig config = config_for(rule);
+    set_if_known(config, "model.compressor", "sublayer");
+    write_model(folder / "model", config);
+    const WrittenModel there =
+        export_model(folder / "model", Layout::kTransformers, folder / "there", Exec{});
+    EXPECT_TRUE(there.has_tokenizer);
+    const Json json = parse_json(contents_of(folder / "there/config.json"));
+    const bool baseline = rule == "baseline";
+    EXPECT_EQ(json["architectures"][0], baseline ? "HunYuanDenseV1ForCausalLM" : "DeepDeltaForCausalLM");
+    EXPECT_EQ(json["eos_token_id"], 256);
+    EXPECT_EQ(json.contains("auto_map"), !baseline) << "no code of ours is needed for the baseline";
+    EXPECT_EQ(std::filesystem::exists(folder / "there/modeling_deep_delta.py"), !baseline);
+    EXPECT_EQ(std::filesystem::exists(folder / "there/configuration_deep_delta.py"), !baseline);
+    EXPECT_EQ(logits(folder / "there"), logits(folder / "model")) << rule << ", read as it is";
+    const WrittenModel back = import_model(folder / "there", "", folder / "back", Exec{});
+    EXPECT_EQ(back.config.residual(), rule);
+    EXPECT_EQ(numbers_of(folder / "back"), numbers_of(folder / "model")) << rule;
+    EXPECT_FALSE(std::filesystem::exists(folder / "back/modeling_deep_delta.py"));
+    EXPECT_TRUE(
+        contains(message_of<UserError>([&] { import_model(folder / "back", "", folder / "x", Exec{}); }),
+                 "already in this program's layout"));
+  }
+}
+
+TEST(Exchange, TheBaselineHasTheNamesAndShapesOfHunYuan) {
+  const TestFolder folder;
+  write_model(folder / "model", config_for("baseline"));
+  export_model(folder / "model", Layout::kTransformers, folder / "there", Exec{});
+  const SafetensorsFile file(folder / "there/model.safetensors");
+  EXPECT_EQ(file.tensors().size(), 2u + 2 * 11);
+  file.expect("model.embed_tokens.weight", std::vector<Index>{264, 8});
+  file.expect("model.norm.weight", std::vector<Index>{8});
+  file.expect("model.layers.1.input_layernorm.weight", std::vector<Index>{8});
+  file.expect("model.layers.1.post_attention_layernorm.weight", std::vector<Index>{8});
+  for (const char* name : {"q", "k", "v", "o"})
+    file.expect(fmt::format("model.layers.1.self_attn.{}_proj.weight", name), std::vector<Index>{8, 8});
+  for (const char* name : {"query", "key"})
+    file.expect(fmt::format("model.layers.1.self_attn.{}_layernorm.weight", name), std::vector<Index>{4});
+  for (const char* name : {"gate", "up"})
+    file.expect(fmt::format("model.layers.1.mlp.{}_proj.weight", name), std::vector<Index>{21, 8});
+  file.expect("model.layers.1.mlp.down_proj.weight", std::vector<Index>{8, 21});
+  // Queries and keys, gate and up are not exchanged: the numbers are those of the own names.
+  const SafetensorsFile own(folder / "model/model.safetensors");
+  const auto same = [&](const char* theirs, const char* ours, std::vector<Index> shape) {
+    std::vector<float> a(static_cast<std::size_t>(shape[0] * shape[1])), b(a.size());
+    file.read(theirs, shape, a.data()), own.read(ours, shape, b.data());
+    EXPECT_EQ(a, b) << theirs;
+  };
+  same("model.layers.0.self_attn.q_proj.weight", "transformer.h.0.attn.c_q.weight", {8, 8});
+  same("model.layers.0.self_attn.k_proj.weight", "transformer.h.0.attn.c_k.weight", {8, 8});
+  same("model.layers.0.mlp.gate_proj.weight", "transformer.h.0.mlp.c_fc1.weight", {21, 8});
+  same("model.layers.0.mlp.up_proj.weight", "transformer.h.0.mlp.c_fc2.weight", {21, 8});
+}
+
+// HunYuan has one epsilon, and no scale of the logits.
+TEST(Exchange, TheBaselineWithMupOrAnotherEpsilon) {
+  const TestFolder folder;
+  ModelConfig mup = config_for("baseline");
+  mup.mup = true, mup.base_width = 24;  // logits times 3
+  write_model(folder / "mup", mup);
+  export_model(folder / "mup", Layout::kTransformers, folder / "there", Exec{});
+  const std::vector<float> before = logits(folder / "mup"), there = logits(folder / "there");
+  ASSERT_EQ(before.size(), there.size());
+  // Eight products, each rounded once more: where the scale is does not change what is computed.
+  const float largest = std::abs(*std::ranges::max_element(before, {}, [](float z) { return std::abs(z); }));
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(there[i], before[i], 16 * 0x1p-23f * largest);
+  EXPECT_NE(numbers_of(folder / "there"), numbers_of(folder / "mup")) << "the final norm holds the scale";
+  EXPECT_FALSE(StoredModel(folder / "there").config().mup);
+
+  ModelConfig eps = config_for("baseline");
+  eps.norm_eps = 1e-3;
+  write_model(folder / "eps", eps);
+  export_model(folder / "eps", Layout::kTransformers, folder / "own-code", Exec{});
+  EXPECT_EQ(parse_json(contents_of(folder / "own-code/config.json"))["model_type"], "deep_delta");
+  EXPECT_EQ(logits(folder / "own-code"), logits(folder / "eps"));
+}
+
+TEST(Exchange, OtherHunYuanModelsAreRefused) {
+  const TestFolder folder;
+  write_model(folder / "model", config_for("baseline"));
+  export_model(folder / "model", Layout::kTransformers, folder / "there", Exec{});
+  const Json good = parse_json(contents_of(folder / "there/config.json"));
+  const auto with = [&](const char* key, const Json& value) {
+    Json json = good;
+    json[key] = value;
+    folder.write("there/config.json", to_text(json));
+    return message_of<UserError>([&] { load_model(folder / "there", {}, Exec{}); });
+  };
+  EXPECT_TRUE(contains(with("num_key_value_heads", 1), "num_key_value_heads"));
+  EXPECT_TRUE(
+      contains(with("rms_norm_eps", 1e-6), "rms_norm_eps is 1e-06; this program's baseline has 1e-05"));
+  EXPECT_TRUE(contains(with("tie_word_embeddings", false), "tie_word_embeddings is false"));
+  EXPECT_TRUE(contains(with("attention_bias", true), "attention_bias is true"));
+  EXPECT_TRUE(contains(with("head_dim", 16), "head_dim"));
+  EXPECT_TRUE(contains(with("sliding_window", 4), "a key this program does not know"));
+  EXPECT_TRUE(
+      contains(with("rope_parameters", Json{{"rope_type", "dynamic"}, {"alpha", 1000.0}}), "rope_type"));
+  EXPECT_TRUE(contains(with("vocab_size", 1 << 20), "expected F32 [1048576, 8]"))
+      << "before anything is allocated";
+  EXPECT_TRUE(contains(with("hidden_size", "8"), "hidden_size"));
+  folder.write("there/config.json", to_text(good));
+  EXPECT_EQ(logits(folder / "there"), logits(folder / "model"));
+}
+
+TEST(Exchange, GgufAndBack) {
+  const TestFolder folder;
+  ModelConfig config = config_for("baseline");
+  config.width = 64, config.heads = 4, config.mlp = 96, config.rope_base = 5000;
+  write_model(folder / "model", config);
+  const std::vector<float> numbers = numbers_of(folder / "model");
+  double worst_before = 0;
+  for (const GgufType type : {GgufType::kF32, GgufType::kBf16, GgufType::kQ8}) {
+    const std::string file = folder / (gguf_type_name(type) + ".gguf"), back = folder / gguf_type_name(type);
+    const WrittenModel there = export_gguf(folder / "model", type, "", file, Exec{});
+    EXPECT_EQ(there.parameters, std::ssize(numbers));
+    const WrittenModel done = import_model(file, "bytes", back, Exec{});
+    EXPECT_TRUE(done.has_tokenizer);
+    EXPECT_EQ(done.config.heads, 4);
+    EXPECT_EQ(done.config.mlp_width(), 96);
+    EXPECT_EQ(done.config.rope_base, 5000);
+    const std::vector<float> found = numbers_of(back);
+    ASSERT_EQ(found.size(), numbers.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      worst = std::max(worst, double{std::abs(found[i] - numbers[i])});
+    EXPECT_TRUE(type != GgufType::kF32 || found == numbers);
+    EXPECT_LT(worst, 0.02);
+    EXPECT_TRUE(type == GgufType::kF32 || worst > worst_before) << "each is coarser than the one before";
+    worst_before = worst;
+  }
+  const GgufFile file(folder / "Q8_0.gguf");
+  EXPECT_EQ(file.keys()["general.architecture"], "hunyuan-dense");
+  EXPECT_EQ(file.keys()["tokenizer.ggml.add_bos_token"], true);
+  EXPECT_EQ(file.keys()["tokenizer.ggml.bos_token_id"], 256);
+  EXPECT_EQ(file.keys()["tokenizer.ggml.tokens"].size(), 264u) << "one for every row of the embedding";
+  EXPECT_EQ(file.keys()["tokenizer.ggml.tokens"][32], "\u0120") << "a space in the byte alphabet";
+  for (const GgufTensor& t : file.tensors())
+    EXPECT_EQ(t.type, t.shape.size() == 2 ? GgufType::kQ8 : GgufType::kF32) << t.name;
+}
+
+TEST(Exchange, GgufRefusals) {
+  const TestFolder folder;
+  write_model(folder / "delta", config_for("ddl-cc"));
+  write_model(folder / "model", config_for("baseline"));
+  const auto error = [](auto body) { return message_of<UserError>(body); };
+  const std::string delta =
+      error([&] { export_gguf(folder / "delta", GgufType::kF32, "", folder / "x.gguf", Exec{}); });
+  EXPECT_TRUE(contains(delta, "its residual rule is ddl-cc") && contains(delta, "--layout transformers"))
+      << delta;
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.gguf"));
+  export_gguf(folder / "model", GgufType::kF32, "", folder / "a.gguf", Exec{});
+  EXPECT_TRUE(
+      contains(error([&] { export_gguf(folder / "model", GgufType::kF32, "", folder / "a.gguf", Exec{}); }),
+               "exists"));
+  std::filesystem::remove(folder / "model/tokenizer.json");
+  EXPECT_TRUE(
+      contains(error([&] { export_gguf(folder / "model", GgufType::kF32, "", folder / "b.gguf", Exec{}); }),
+               "--tokenizer"));
+  // Rows of 8 are no whole blocks: such matrices stay f32, so nothing is lost.
+  export_gguf(folder / "model", GgufType::kQ8, "bytes", folder / "b.gguf", Exec{});
+  import_model(folder / "b.gguf", "", folder / "back", Exec{});
+  EXPECT_EQ(numbers_of(folder / "back"), numbers_of(folder / "model"));
+
+  std::string bytes = contents_of(folder / "a.gguf");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = bytes;
+    changed.replace(changed.find(from), from.size(), to);
+    folder.write("c.gguf", changed);
+    return error([&] { import_model(folder / "c.gguf", "", folder / "y", Exec{}); });
+  };
+  EXPECT_TRUE(contains(with("hunyuan-dense", "hunyuan-thick"), "hunyuan-thick"));
+  EXPECT_TRUE(contains(with("output_norm.weight", "output_norm.bright"), "output_norm"));
+  EXPECT_TRUE(contains(with(".context_length", ".context_lengtx"), "context_length"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "y"));
 }
 
 TEST(Exchange, AnswersOddRequests) {

@@ -89,7 +89,32 @@ TEST(Sampler, FiltersThatKeepAllChangeNothing) {
   }
 }
 
+TEST(Sampler, PenalisesWhatItHasChosen) {
+  const std::vector<float> logits = {3, 2.5f, 2, -5};
+  const auto greedy = [&](SamplerOptions options, int count) {
+    options.temperature = 0;
+    Sampler sampler(options, 0);
+    std::vector<std::int32_t> ids;
+    for (int i = 0; i < count; ++i) ids.push_back(sampler.next(logits, ids));
+    return ids;
+  };
+  using Ids = std::vector<std::int32_t>;
+  EXPECT_EQ(greedy({}, 3), (Ids{0, 0, 0}));
+  // 3 2.5 2, then 2.3 2.5 2, then 2.3 1.8 2, and so on: the penalty comes once.
+  EXPECT_EQ(greedy({.presence_penalty = 0.7}, 5), (Ids{0, 1, 0, 0, 0}));
+  // Each choice costs 0.7: 3 | 2.5 | 2.3 | 2 | 1.8 of token 1 before 1.6 of token 0.
+  EXPECT_EQ(greedy({.frequency_penalty = 0.7}, 5), (Ids{0, 1, 0, 2, 1}));
+  EXPECT_EQ(greedy({.frequency_penalty = -1}, 3), (Ids{0, 0, 0}));
+  EXPECT_EQ(greedy({.logit_bias = {{3, 9.0}, {0, -100.0}, {77, 5.0}, {-1, 5.0}}}, 2), (Ids{3, 3}));
+  // The prompt is no choice.
+  Sampler sampler({.temperature = 0, .frequency_penalty = 2, .presence_penalty = 2}, 0);
+  EXPECT_EQ(sampler.next(logits, Ids{0, 0, 0}), 0);
+}
+
 TEST(Sampler, RefusesImpossibleOptionsAndLogits) {
+  EXPECT_THROW(Sampler({.frequency_penalty = 2.1}, 0), UserError);
+  EXPECT_THROW(Sampler({.presence_penalty = -2.1}, 0), UserError);
+  EXPECT_THROW(Sampler({.logit_bias = {{1, 101.0}}}, 0), UserError);
   EXPECT_THROW(Sampler({.temperature = -1}, 0), UserError);
   EXPECT_THROW(Sampler({.top_k = -1}, 0), UserError);
   EXPECT_THROW(Sampler({.top_p = 0}, 0), UserError);

@@ -89,9 +89,10 @@ void check_blocks(double storage_epsilon) {
       const auto expected = product(row, I, Op::kNone, w, I, Op::kTranspose, 1, O, I);
       const Buffer<T> wb(w);
       std::vector<double> first;
-      for (Index N : {Index{1}, Index{7}, kBlockRows - 1, kBlockRows, 3 * kBlockRows + 50}) {
+      for (Index N :
+           {Index{1}, Index{7}, Index{30}, Index{60}, kBlockRows - 1, kBlockRows, 3 * kBlockRows + 50}) {
         const Index rows = padded_rows(N);
-        ASSERT_EQ(rows % kBlockRows, 0);
+        ASSERT_EQ(rows % kTileRows, 0);
         std::vector<double> x = normals<T>(rows * I, 3);  // every third row is the one; its neighbours differ
         for (Index n = 0; n < rows; n += 3) std::copy(row.begin(), row.end(), x.begin() + n * I);
         const Buffer<T> xb(x);

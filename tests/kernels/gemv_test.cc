@@ -56,16 +56,5 @@ TEST(Gemv, ATokensBitsDependOnNothingElse) {
       }
 }
 
-TEST(LinearDecode, AgreesOnBothSidesOfTheSwitch) {
-  const Index O = 33, I = 65;
-  for (Index N : {kGemvTokens, kGemvTokens + 1}) {
-    const auto x = normals(N * I, 1), w = normals(O * I, 2);
-    const Buffer<float> xb(x), wb(w);
-    Buffer<float> y(N * O);
-    linear_decode<float, float>(y.data(), xb.data(), wb.data(), N, O, I, Exec{.threads = 2});
-    EXPECT_LT(rounding_ratio(y.values(), product(x, w, N, O, I), I + 1), 1);
-  }
-}
-
 }  // namespace
 }  // namespace ddl::gemv_test

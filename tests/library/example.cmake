@@ -42,7 +42,7 @@ run(${ddl} train --data data --out run --set train.steps=2 --set train.batch=1 -
     --set model.heads=2 --set log.floor=false --set eval.windows=1)
 run(${here}/examples/generate run "Once upon")
 set(by_library "${output}")
-run(${ddl} generate run --prompt "Once upon" --max-new-tokens 100 --temperature 0.8 --seed 7)
+run(${ddl} generate run --prompt "Once upon" --max-new-tokens 100 --temperature 0.8 --seed 7 --weights f32)
 if(NOT by_library STREQUAL output OR NOT by_library MATCHES "^Once upon.")
   message(FATAL_ERROR "the example wrote\n${by_library}\nthe program\n${output}")
 endif()

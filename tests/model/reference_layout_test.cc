@@ -38,7 +38,7 @@ void write(const TestFolder& folder, const ReferenceModel& reference) {
 
 Weights import_from(const std::string& folder) {
   const StoredModel stored(folder);
-  EXPECT_TRUE(stored.has_released_names());
+  EXPECT_EQ(stored.layout(), StoredLayout::kReleased);
   Weights weights(stored.config(), 9, Exec{});
   stored.load(weights, Exec{});
   return weights;

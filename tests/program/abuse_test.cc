@@ -1,11 +1,9 @@
 // Files and folders that are not what they should be, given to the program: it must say which one, and end with 2.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "core/record.h"
+#include "program/program_run.h"
 #include "test_folder.h"
 
 namespace ddl {
@@ -22,25 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Abuse : public ::testing::Test {
+class Abuse : public ProgramRun {
  protected:
-  struct Result {
-    int code;  // minus one where a signal ended it
-    std::string out, err;
-  };
-  // In a shell, in the test's folder; "ddl" is the program.
-  Result run(const std::string& command) const {
-    const std::string script = "cd " + folder_.path() +
-                               " && export DDL_THREADS=1; ddl() { " DDL_PROGRAM " \"$@\"; }; ( " + command +
-                               " ) > out 2> err < /dev/null";
-    const int status = std::system(script.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents_of(folder_ / "out"),
-            contents_of(folder_ / "err")};
-  }
-  void run_well(const std::string& command) const {
-    const Result result = run(command);
-    ASSERT_EQ(result.code, 0) << command << "\n" << result.err;
-  }
   // Ends with 2, and says each of these.
   void expect_refused(const std::string& command, const std::vector<std::string>& said) const {
     const Result result = run(command);
@@ -64,8 +46,6 @@ class Abuse : public ::testing::Test {
         " --set model.width=32 --set model.heads=2 --set model.context=48 --set model.precision=f32"
         " --set log.floor=false --set eval.windows=1");
   }
-
-  TestFolder folder_;
 };
 
 TEST_F(Abuse, AManifestOfADatasetWithOtherTypes) {
@@ -95,6 +75,19 @@ TEST_F(Abuse, AManifestOfADatasetWithOtherTypes) {
          [](Json& j) { j["val"] = Json::array(); });
   folder_.write("set/dataset.json", "[");
   expect_refused("ddl train --data set --out run", {"set/dataset.json"});
+}
+
+TEST_F(Abuse, SmallWeightsAreForInference) {
+  make_run();
+  run_well("ddl quantize run --weights q4 --out small");
+  run_well("ddl generate small --prompt so --max-new-tokens 3");
+  run_well("ddl generate run --weights q8 --prompt so --max-new-tokens 3");
+  run_well("ddl eval small --text in.txt");
+  expect_refused("ddl train --data set --out second --from small", {"small", "its weights are q4"});
+  expect_refused("ddl quantize small --out smaller", {"small", "q4 already"});
+  expect_refused("ddl quantize run --out small", {"small", "not empty"});
+  expect_refused("ddl quantize run --weights q5 --out other", {"--weights"});
+  expect_refused("ddl generate run --weights q8 --precision bf16 --prompt so", {"leave one out"});
 }
 
 TEST_F(Abuse, FilesWithoutEnd) {

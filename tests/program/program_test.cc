@@ -1,34 +1,21 @@
 // The program as a user starts it: what it prints, where it prints it, and its exit code.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "core/record.h"
+#include "program/program_run.h"
 #include "test_folder.h"
 
 namespace ddl {
 namespace {
 
-class Program : public ::testing::Test {
+class Program : public ProgramRun {
  protected:
-  struct Result {
-    int code;
-    std::string out, err;
-  };
-  // In a shell, in the test's folder; "ddl" is the program.
-  Result run(const std::string& command) {
-    const std::string script = "cd " + folder_.path() +
-                               " && export DDL_THREADS=1; ddl() { " DDL_PROGRAM " \"$@\"; }; ( " + command +
-                               " ) > out 2> err < /dev/null";
-    const int status = std::system(script.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents_of(folder_ / "out"),
-            contents_of(folder_ / "err")};
-  }
-  void run_well(const std::string& command) {
-    const Result result = run(command);
-    ASSERT_EQ(result.code, 0) << command << "\n" << result.err;
-  }
   std::vector<Json> records(const std::string& command) {
     const Result result = run(command);
     EXPECT_EQ(result.code, 0) << command << "\n" << result.err;
@@ -52,8 +39,6 @@ class Program : public ::testing::Test {
     folder_.write("bare/train.bin", tokens);
     folder_.write("bare/val.bin", tokens.substr(0, 300));
   }
-
-  TestFolder folder_;
 };
 
 TEST_F(Program, SaysItsVersion) {
@@ -312,7 +297,8 @@ TEST_F(Program, ReportsRuns) {
   refused("ddl report bare --out page.html", "bare: is no run and holds none");
   refused("ddl report absent --out page.html", "absent: there is no such folder");
   refused("ddl report bare/val.bin --out page.html", "bare/val.bin: expected a document");
-  refused("ddl report run page.json --out page.html", "page.json: expected a run's folder, found a file");
+  refused("ddl report run page.json --out page.html",
+          "page.json: 'format' is \"ddl-report\", expected \"ddl-audit\"");
   refused("ddl report run --out absent/page.html", "absent/page.html");
   run_well("mkdir early && cp run/config.toml run/run.json early");
   refused("ddl report early --out page.html", "early: no records yet");
@@ -359,6 +345,74 @@ TEST_F(Program, EvaluatesAModelOfBareShards) {
               contains(long_one.err, "context of 48"))
       << long_one.err;
   EXPECT_EQ(contents_of(folder_ / "s.jsonl"), "");
+}
+
+TEST_F(Program, ScoresTextAndTokens) {
+  run_well("ddl data generate overwrite --docs 60 --out text.jsonl");
+  run_well("ddl data prepare text.jsonl --tokenizer bytes --out set");
+  train("set");
+  folder_.write("some.txt", "a=3 b=7 a?3");
+  const auto all = records("ddl score run --text some.txt --json --top 2 --gates");
+  ASSERT_EQ(all.size(), 12u) << "eleven bytes and a summary";
+  EXPECT_EQ(all[0]["event"], "token");
+  EXPECT_EQ(all[0]["text"], "a");
+  EXPECT_EQ(all[0]["best"].size(), 2u);
+  EXPECT_EQ(all[0]["gates"]["gate"].size(), 2u) << "a number for every sublayer";
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) sum += all[i]["log_probability"].get<double>();
+  EXPECT_EQ(all.back()["event"], "score");
+  EXPECT_DOUBLE_EQ(all.back()["log_likelihood"].get<double>(), sum);
+  EXPECT_DOUBLE_EQ(all.back()["bits_per_byte"].get<double>(), -sum / std::log(2.0) / 11);
+
+  folder_.write("ids.json", "[256, 97, 61,\n51]");  // end of text, then "a=3"
+  const auto tokens = records("ddl score run --tokens ids.json --json");
+  ASSERT_EQ(tokens.size(), 4u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens[i]["log_probability"], all[i]["log_probability"]);
+  const Result screen = run("printf 'a=3' | ddl score run -");
+  EXPECT_EQ(screen.code, 0) << screen.err;
+  EXPECT_TRUE(contains(screen.out, "3 tokens: log-likelihood -")) << screen.out;
+
+  const auto refused = [&](const std::string& arguments, const std::string& words) {
+    const Result result = run("ddl score " + arguments);
+    EXPECT_EQ(result.code, 2) << arguments;
+    EXPECT_TRUE(contains(result.err, words)) << arguments << "\n" << result.err;
+  };
+  refused("run", "name what to score");
+  refused("run --text some.txt --tokens ids.json", "name what to score");
+  refused("run some.txt", "goes behind --text");
+  refused("run --text nothing.txt", "nothing.txt");
+  folder_.write("bad.txt", "1 2 x");
+  refused("run --tokens bad.txt", "found 'x' after 2 of them");
+  folder_.write("large.txt", "1 99999999999");
+  refused("run --tokens large.txt", "too large");
+  folder_.write("outside.txt", "1 400");
+  refused("run --tokens outside.txt", "token 400 is not in the model's vocabulary");
+  folder_.write("empty.txt", "");
+  refused("run --text empty.txt", "at least two");
+
+  const auto rows = records("ddl metrics run --json --columns loss,lr");
+  EXPECT_FALSE(rows.empty());
+  EXPECT_TRUE(rows[0].contains("loss") && rows[0].contains("lr") && rows[0].contains("step"));
+  const Result csv = run("ddl metrics run --csv");
+  EXPECT_EQ(csv.code, 0) << csv.err;
+  EXPECT_TRUE(csv.out.starts_with("run,step,loss,")) << csv.out;
+  EXPECT_EQ(run("ddl metrics run --columns nothing").code, 2);
+}
+
+TEST_F(Program, ExportsForTransformersAndLlamaCpp) {
+  run_well("ddl data generate overwrite --docs 60 --out text.jsonl");
+  run_well("ddl data prepare text.jsonl --tokenizer bytes --out set");
+  train("set");
+  const Result gguf = run("ddl export run --layout gguf --out run.gguf");
+  EXPECT_EQ(gguf.code, 2);
+  EXPECT_TRUE(contains(gguf.err, "llama.cpp cannot compute this model")) << gguf.err;
+  run_well("ddl export run --layout transformers --out there");
+  EXPECT_TRUE(contains(contents_of(folder_ / "there/modeling_deep_delta.py"), "class DeepDeltaForCausalLM"));
+  run_well("ddl import there --out back");
+  run_well("ddl export run --out own");
+  EXPECT_EQ(contents_of(folder_ / "back/model.safetensors"), contents_of(folder_ / "own/model.safetensors"));
+  EXPECT_EQ(contents_of(folder_ / "back/config.json"), contents_of(folder_ / "own/config.json"));
+  EXPECT_EQ(run("ddl export run --type bf16 --out x").code, 2);
 }
 
 TEST_F(Program, AuditsARunACheckpointAndText) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/embedded_file.h"
 #include "io/sha256.h"
 #include "report/every_block.h"
 #include "report/page_files.h"
@@ -68,15 +69,15 @@ TEST(ReportPage, ThePolicyNamesItsScriptAndStyleByHash) {
 }
 
 TEST(ReportPage, TheProgramHoldsTheFilesOfThePage) {
-  using namespace page_files;
   const std::string folder = DDL_SOURCE_DIR "/src/report/page/";
-  EXPECT_EQ(kPageHtml, contents_of(folder + "page.html"));
-  EXPECT_EQ(kStyleCss, contents_of(folder + "style.css"));
-  EXPECT_EQ(kChartsJs, contents_of(folder + "charts.js"));
-  EXPECT_EQ(kFigureJs, contents_of(folder + "figure.js"));
-  EXPECT_EQ(kReportJs, contents_of(folder + "report.js"));
-  for (const std::string_view script : {kChartsJs, kFigureJs, kReportJs})
-    EXPECT_FALSE(contains(script, "</script"));
+  for (const char* name : {"page.html", "style.css", "charts.js", "figure.js", "report.js"}) {
+    const EmbeddedFile* file = find_embedded(kReportPageFiles, name);
+    ASSERT_TRUE(file) << name;
+    EXPECT_EQ(file->content, contents_of(folder + name));
+    if (file->name.ends_with(".js")) {
+      EXPECT_FALSE(contains(file->content, "</script"));
+    }
+  }
 }
 
 }  // namespace

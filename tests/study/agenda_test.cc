@@ -143,7 +143,7 @@ TEST(Agenda, NoDifferenceEndsWithEquivalence) {
   const Study study = make_study(folder, study_text());
   const Records records = simulate(study, confirmed(0, 0.001));
   EXPECT_EQ(answer_questions(study, records).front().decision.verdict, Verdict::kEquivalent);
-  EXPECT_EQ(count(records, "ddl-cc", Stage::kConfirm), 4);
+  EXPECT_EQ(count(records, "ddl-cc", Stage::kConfirm), 8) << "the first look asks for an interval of 99.9%";
 }
 
 TEST(Agenda, AnOpenQuestionTakesAllSeedsAndNoMore) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <boost/math/distributions/normal.hpp>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -39,6 +41,35 @@ TEST(Paired, BootstrapFollowsTheSkew) {
   const PairedResult other = paired_result(mirrored, 0.95, 20000);
   EXPECT_NEAR(other.bootstrap.low, -result.bootstrap.high, 0.03);
   EXPECT_NEAR(other.bootstrap.high, -result.bootstrap.low, 0.03);
+}
+
+// Efron's formulas on all 6^6 resamples of a very skewed sample: what drawing many of them must come near.
+TEST(Paired, BootstrapIsBcaOfAllResamples) {
+  const std::vector<double> values = {0, 0.1, 0.3, 0.5, 2, 6};
+  const double mean = 8.9 / 6;
+  std::vector<double> means;
+  for (int code = 0; code < 46656; ++code) {
+    double sum = 0;
+    for (int i = 0, rest = code; i < 6; ++i, rest /= 6) sum += values[static_cast<std::size_t>(rest % 6)];
+    means.push_back(sum / 6);
+  }
+  std::sort(means.begin(), means.end());
+  double below = 0, squares = 0, cubes = 0;
+  for (const double m : means) below += m < mean - 1e-9 ? 1 : m < mean + 1e-9 ? 0.5 : 0;
+  for (const double v : values) squares += std::pow(mean - v, 2), cubes += std::pow(mean - v, 3);
+  const double a =
+      -cubes / (6 * std::pow(squares, 1.5));  // of the means without v, which lie on its other side
+  const boost::math::normal normal;
+  const double z0 = boost::math::quantile(normal, below / 46656);
+  ASSERT_GT(a, 0.05);
+  ASSERT_GT(z0, 0.05);
+  const auto percentile = [&](double z) {
+    const double share = boost::math::cdf(normal, z0 + (z0 + z) / (1 - a * (z0 + z)));
+    return means[static_cast<std::size_t>(share * 46656)];
+  };
+  const Interval found = paired_result(values, 0.95, 200000).bootstrap;
+  EXPECT_NEAR(found.low, percentile(-1.959964), 0.03);
+  EXPECT_NEAR(found.high, percentile(1.959964), 0.03);
 }
 
 TEST(Paired, BootstrapIsAFunctionOfItsSeed) {

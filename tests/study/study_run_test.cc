@@ -180,7 +180,7 @@ TEST(StudyRun, RefusesBeforeTheFirstRun) {
   EXPECT_NO_THROW(StudyCosts(no_answers, data, kOneThread));  // this data knows its answers
   Study one_budget = s.study;
   one_budget.sizes[0].tokens = {3840};
-  one_budget.questions[0].match = Question::Match::kFlops;
+  one_budget.questions[0].match = StudyQuestion::Match::kFlops;
   EXPECT_THROW(StudyCosts(one_budget, data, kOneThread), UserError);
   Study same_steps = s.study;
   same_steps.sizes[0].tokens = {3840, 3841};

@@ -31,12 +31,14 @@ struct Side {
   }
 };
 
-double largest_difference(std::span<const float> a, std::span<const float> b) {
-  double worst = 0;
+// |a - b| / |b|
+double difference(std::span<const float> a, std::span<const float> b) {
+  double squares = 0, size = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
-    worst = std::max(worst, std::abs(double{a[i]} - double{b[i]}) / std::max(1e-3, std::abs(double{b[i]})));
-  return worst;
+    squares += std::pow(double{a[i]} - double{b[i]}, 2), size += double{b[i]} * double{b[i]};
+  return std::sqrt(squares / size);
 }
+constexpr double kTolerance = 1e-6;
 
 void check_updates(const OptimizerConfig& config) {
   Side own(config), other(config);
@@ -58,17 +60,23 @@ void check_updates(const OptimizerConfig& config) {
   }
   device.download();
   EXPECT_EQ(other.optimizer->updates(), 6);
-  EXPECT_LT(largest_difference(other.weights.values(), own.weights.values()), 1e-5);
+  const double weights = difference(other.weights.values(), own.weights.values());
+  EXPECT_LT(weights, kTolerance);
+  std::printf("%s: weights %.1e", config.name.c_str(), weights);
   const auto expected = own.optimizer->state(), actual = other.optimizer->state();
-  for (std::size_t k = 0; k < expected.size(); ++k)
-    EXPECT_LT(largest_difference({actual[k].data, static_cast<std::size_t>(actual[k].floats)},
-                                 {expected[k].data, static_cast<std::size_t>(expected[k].floats)}),
-              1e-5)
-        << expected[k].name;
-  if (own.optimizer->average())
-    EXPECT_LT(largest_difference({other.optimizer->average(), own.weights.values().size()},
-                                 {own.optimizer->average(), own.weights.values().size()}),
-              1e-5);
+  for (std::size_t k = 0; k < expected.size(); ++k) {
+    const double state = difference({actual[k].data, static_cast<std::size_t>(actual[k].floats)},
+                                    {expected[k].data, static_cast<std::size_t>(expected[k].floats)});
+    EXPECT_LT(state, kTolerance) << expected[k].name;
+    std::printf(", %s %.1e", expected[k].name.c_str(), state);
+  }
+  if (own.optimizer->average()) {
+    const double average = difference({other.optimizer->average(), own.weights.values().size()},
+                                      {own.optimizer->average(), own.weights.values().size()});
+    EXPECT_LT(average, kTolerance);
+    std::printf(", average %.1e", average);
+  }
+  std::printf("\n");
 
   // Not finite: nothing changes but the gradients.
   const std::vector<float> before(other.weights.values().begin(), other.weights.values().end());

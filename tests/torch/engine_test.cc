@@ -58,12 +58,8 @@ struct Result {
   std::vector<std::uint8_t> correct_N;
 };
 
-Result run_model(TrainableModel& model, float gate_error = 0) {
-  add_noise(model);
-  if (gate_error != 0) {
-    for (float& x : model.weights().tensor("ln_f.weight")) x *= 1 + gate_error;
-    model.upload(kEx);
-  }
+// The loss and the gradients at the weights that the model has.
+Result results_of(TrainableModel& model) {
   const Index N = model.shape().N();
   const auto x = some_tokens(N, 1);
   auto y = some_tokens(N, 2);
@@ -80,6 +76,15 @@ Result run_model(TrainableModel& model, float gate_error = 0) {
   return r;
 }
 
+Result run_model(TrainableModel& model, float norm_error = 0) {
+  add_noise(model);
+  if (norm_error != 0) {
+    for (float& x : model.weights().tensor("ln_f.weight")) x *= 1 + norm_error;
+    model.upload(kEx);
+  }
+  return results_of(model);
+}
+
 std::unique_ptr<TrainableModel> native_model(const Try& t) {
   return make_trainable(config_of(t), t.shape, OptimizerConfig{}, 1, kEx);
 }
@@ -91,27 +96,80 @@ std::unique_ptr<TrainableModel> torch_model(const Try& t, StreamKind stream = St
 }
 
 // Gradients that vanish by a symmetry of mhc, so that nothing but rounding is left (tests/model/oracle_model.h).
-bool is_rounding(const ModelConfig& m, const std::string& name) {
+bool vanishes(const ModelConfig& m, const std::string& name) {
   return name.starts_with("transformer.h.0.mhc_attn.read.") ||
          name.starts_with("transformer.h.0.mhc_attn.mix.") ||
          name.starts_with(fmt::format("transformer.h.{}.mhc_mlp.mix.", m.layers - 1));
 }
 
-// |a - b| / |b| of the worst tensor.
-double worst_gradient(TrainableModel& model, const Result& actual, const Result& expected,
-                      std::string* which) {
-  double worst = 0;
+// |a - b| / |b| for every tensor. What vanishes is measured by all gradients.
+std::vector<double> differences(TrainableModel& model, const Result& actual, const Result& expected) {
+  double all = 0;
+  for (const float g : expected.gradients) all += double{g} * double{g};
+  std::vector<double> found;
   for (const Param& p : model.weights().table().list()) {
-    if (is_rounding(model.config(), p.name)) continue;
     double difference = 0, size = 0;
     for (Index i = p.offset; i < p.offset + p.count; ++i) {
       difference += std::pow(double{actual.gradients[i]} - double{expected.gradients[i]}, 2);
       size += std::pow(double{expected.gradients[i]}, 2);
     }
-    const double relative = std::sqrt(difference / std::max(size, 1e-60));
-    if (!(relative <= worst)) worst = relative, *which = p.name;
+    if (vanishes(model.config(), p.name)) size = all;
+    found.push_back(std::sqrt(difference / std::max(size, 1e-60)));
+  }
+  return found;
+}
+
+// How near f32 comes to each tensor's gradient. Sums that nearly cancel (the gradient of a gate's one bias, that of a mix in
+// front of a norm, which removes its size) lose more digits than the tolerance has, whoever computes them. That is the larger of
+// two: how far the native engine is from the oracle in double precision, and how far its gradients move where every weight is
+// changed by the epsilon of f32, up or down.
+std::vector<double> reach_of_f32(const Try& t, const Result& expected) {
+  ModelConfig m = config_of(t);
+  m.engine = "reference";
+  const auto oracle = make_trainable(m, t.shape, OptimizerConfig{}, 1, kEx);
+  std::vector<double> worst = differences(*oracle, expected, run_model(*oracle));
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const auto model = native_model(t);
+    add_noise(*model);
+    for (const Param& p : model->weights().table().list()) {
+      const Random random(seed, p.name);
+      for (Index i = 0; i < p.count; ++i)
+        model->weights().values()[p.offset + i] *=
+            1 +
+            (random.bits(static_cast<std::uint64_t>(i)) & 1 ? 1 : -1) * std::numeric_limits<float>::epsilon();
+    }
+    model->upload(kEx);
+    const std::vector<double> moved = differences(*model, results_of(*model), expected);
+    for (std::size_t i = 0; i < moved.size(); ++i) worst[i] = std::max(worst[i], moved[i]);
   }
   return worst;
+}
+
+// Every gradient is within the tolerance of the native one; where f32 itself does not reach that, within three times its reach.
+struct Comparison {
+  double worst = 0;           // difference / allowed
+  double largest = 0;         // difference where the tolerance holds
+  std::vector<double> loose;  // the differences where it is out of reach
+  std::string which;          // the worst
+};
+Comparison compare(TrainableModel& native, const Try& t, const Result& actual, const Result& expected) {
+  const std::vector<double> difference = differences(native, actual, expected);
+  Comparison c;
+  std::vector<double> reach;
+  for (std::size_t i = 0; i < difference.size(); ++i) {
+    double allowed = kGradientTolerance;
+    if (!(difference[i] <= allowed)) {
+      if (reach.empty()) reach = reach_of_f32(t, expected);
+      allowed = std::max(allowed, 3 * reach[i]);
+    }
+    if (allowed > kGradientTolerance)
+      c.loose.push_back(difference[i]);
+    else
+      c.largest = std::max(c.largest, difference[i]);
+    const double ratio = difference[i] / allowed;
+    if (!(ratio <= c.worst)) c.worst = ratio, c.which = native.weights().table().list()[i].name;
+  }
+  return c;
 }
 
 void expect_same(const Try& t, StreamKind stream) {
@@ -124,11 +182,12 @@ void expect_same(const Try& t, StreamKind stream) {
   for (std::size_t n = 0; n < expected.loss_N.size(); ++n)
     EXPECT_NEAR(actual.loss_N[n], expected.loss_N[n], 1e-5) << n;
   EXPECT_EQ(actual.loss_N[3], 0);
-  std::string which;
-  const double worst = worst_gradient(*native, actual, expected, &which);
-  EXPECT_LT(worst, kGradientTolerance) << which;
-  std::printf("%-14s loss %.1e, gradients %.1e (%s)\n", t.rule.c_str(),
-              std::abs(actual.loss / expected.loss - 1), worst, which.c_str());
+  const Comparison c = compare(*native, t, actual, expected);
+  EXPECT_LE(c.worst, 1) << c.which;
+  const auto largest = std::max_element(c.loose.begin(), c.loose.end());
+  std::printf("%-14s loss %.1e, gradients %.1e, out of reach %zu of %zu (%.1e)\n", t.rule.c_str(),
+              std::abs(actual.loss / expected.loss - 1), c.largest, c.loose.size(),
+              native->weights().table().list().size(), largest == c.loose.end() ? 0 : *largest);
 }
 
 std::string rule_name(const testing::TestParamInfo<std::string>& param) {
@@ -145,7 +204,7 @@ TEST_P(EveryRuleOnTorch, FormulasLearnTheSame) { expect_same({.rule = GetParam()
 TEST(TorchFormulas, OptionsOfTheDeltaFamily) {
   for (const char* set :
        {"model.gate=two-layer", "model.value=biased", "model.value=linear", "model.compressor=block",
-        "model.channel_compressor=convolution", "model.channels=3"})
+        "model.channel_compressor=convolution", "model.channels=3", "model.k_eps=0.5"})
     for (const StreamKind stream : {StreamKind::kVerbs, StreamKind::kFormulas}) {
       SCOPED_TRACE(set);
       expect_same({.rule = "ddl-cc", .sets = {set}}, stream);
@@ -158,7 +217,8 @@ TEST(TorchKernels, WholeModels) {
     SCOPED_TRACE(rule);
     expect_same({.rule = rule, .shape = {2, 4}, .width = 32}, StreamKind::kKernels);
   }
-  for (const char* set : {"model.channel_compressor=convolution", "model.value=linear", "model.channels=2"}) {
+  for (const char* set : {"model.channel_compressor=convolution", "model.value=linear", "model.channels=2",
+                          "model.k_eps=0.5"}) {
     SCOPED_TRACE(set);
     expect_same({.rule = "ddl-cc", .sets = {set}, .shape = {2, 4}, .width = 32}, StreamKind::kKernels);
   }
@@ -169,8 +229,7 @@ TEST(TorchEngine, ASmallErrorIsSeen) {
   const Try t{};
   const auto native = native_model(t), torch = torch_model(t);
   const Result expected = run_model(*native), actual = run_model(*torch, 1e-5f);
-  std::string which;
-  EXPECT_GT(worst_gradient(*native, actual, expected, &which), kGradientTolerance);
+  EXPECT_GT(compare(*native, t, actual, expected).worst, 1);
 }
 
 TEST(TorchEngine, RecomputingChangesNothing) {
@@ -180,8 +239,7 @@ TEST(TorchEngine, RecomputingChangesNothing) {
     const auto again = torch_model({.sets = {std::string("model.recompute=") + what}});
     const Result actual = run_model(*again);
     EXPECT_EQ(actual.loss, expected.loss);
-    std::string which;
-    EXPECT_LT(worst_gradient(*plain, actual, expected, &which), 1e-7) << what << " " << which;
+    for (const double difference : differences(*plain, actual, expected)) EXPECT_LT(difference, 1e-7) << what;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/attention.h"
 #include "kernels/gemm.h"
 #include "kernels/rope_qknorm.h"
+#include "model/native/products.h"
 
 namespace ddl {
 
@@ -19,12 +20,12 @@ void Attention<T>::add_params(ParamTable& table) {
   const Init hidden = Init::normal(config_.hidden_std());
   const Init output = Init::normal(config_.output_std());
   Params p;
-  p.qkv = table.add_matrix(name + "c_q.weight", C_, C_, hidden);
-  table.add_matrix(name + "c_k.weight", C_, C_, hidden, ParamTable::kJoined);
-  table.add_matrix(name + "c_v.weight", C_, C_, hidden, ParamTable::kJoined);
+  p.qkv = table.add_linear(name + "c_q.weight", C_, C_, hidden);
+  table.add_linear(name + "c_k.weight", C_, C_, hidden, ParamTable::kJoined);
+  table.add_linear(name + "c_v.weight", C_, C_, hidden, ParamTable::kJoined);
   p.q_norm = table.add_norm(name + "q_rms.weight", K_);
   p.k_norm = table.add_norm(name + "k_rms.weight", K_);
-  p.out = table.add_matrix(name + "c_proj.weight", C_, C_, output);
+  p.out = table.add_linear(name + "c_proj.weight", C_, C_, output);
   params_.push_back(p);
 }
 
@@ -63,9 +64,10 @@ void Attention<T>::bind(const Numbers<T>& numbers) {
 }
 
 template <class T>
-void Attention<T>::project(Index layer, const T* context_NC, const Pass<T>& pass, const Exec& ex) {
+void Attention<T>::project(Index layer, const T* context_NC, const Products<T>& products, Index N,
+                           const Exec& ex) {
   const ProfileScope scope("gemm", ex);
-  pass.multiply(saved_[layer].qkv_N3C, context_NC, w(params_[layer].qkv), pass.tokens.count, 3 * C_, C_, ex);
+  products.linear(saved_[layer].qkv_N3C, context_NC, params_[layer].qkv, N, 3 * C_, C_, ex);
 }
 
 template <class T>
@@ -96,7 +98,7 @@ void Attention<T>::attend_whole(Index layer, const Tokens& tokens, const Exec& e
 template <class T>
 void Attention<T>::forward(Index layer, T* h_NC, const T* context_NC, const Pass<T>& pass, const Exec& ex) {
   position_N_ = pass.position_N;
-  project(layer, context_NC, pass, ex);
+  project(layer, context_NC, *pass.products, pass.tokens.count, ex);
   if (pass.past) {
     const ProfileScope scope("attention forward", ex);
     pass.past->attend(layer, *this, ex);
@@ -104,7 +106,7 @@ void Attention<T>::forward(Index layer, T* h_NC, const T* context_NC, const Pass
     attend_whole(layer, pass.tokens, ex);
   }
   const ProfileScope scope("gemm", ex);
-  pass.multiply(h_NC, o_NC(layer), w(params_[layer].out), pass.tokens.count, C_, C_, ex);
+  pass.products->linear(h_NC, o_NC(layer), params_[layer].out, pass.tokens.count, C_, C_, ex);
 }
 
 template <class T>
@@ -114,7 +116,7 @@ void Attention<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, con
   const Saved& saved = saved_[layer];
   const Index N = tokens.count, T_ = tokens.sequence_length;
   if (config_.recomputes() == Recompute::kBlock) {
-    project(layer, context_NC, {.tokens = tokens, .multiply = linear_fwd<T, T>}, ex);
+    project(layer, context_NC, DenseProducts<T>(numbers_), N, ex);
     attend_whole(layer, tokens, ex);
   } else {
     rotate_whole(layer, tokens, ex);

@@ -56,7 +56,7 @@ class Attention {
     T *qkv_N3C = nullptr, *o_NC = nullptr;
     float *rstd_N2H = nullptr, *lse_NH = nullptr;
   };
-  void project(Index layer, const T* context_NC, const Pass<T>& pass, const Exec& ex);
+  void project(Index layer, const T* context_NC, const Products<T>& products, Index N, const Exec& ex);
   void rotate_whole(Index layer, const Tokens& tokens, const Exec& ex);
   void attend_whole(Index layer, const Tokens& tokens, const Exec& ex);
   const T* w(Index offset) const { return numbers_.params_T + offset; }

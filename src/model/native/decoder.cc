@@ -6,17 +6,17 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kernels/attention.h"
-#include "kernels/attention_decode.h"
+#include "kernels/attention_paths.h"
 #include "kernels/gemv.h"
 #include "model/native/engine.h"
 #include "model/native/network.h"
+#include "model/native/products.h"
 
 namespace ddl {
 namespace {
 
-constexpr Index kShortSpan = 8;       // up to here queries go over the cache one by one
-constexpr Index kQueriesAtOnce = 64;  // of those
+// Appends of more tokens are multiplied in blocks by the library, where the weights are f32 or bf16 in place.
+constexpr Index kLongAppend = kGemvTokens;
 
 template <class T>
 class NativeDecoder final : public Decoder, private KeyValueStore<T> {
@@ -32,13 +32,15 @@ class NativeDecoder final : public Decoder, private KeyValueStore<T> {
         K_(config_.head_size()),
         V_(config_.vocab),
         head_rows_(head_chunk_rows(chunk_, V_, kDecodingLogitsBytes)),
-        network_(config_),
+        network_(config_, matrices_of(weights.format())),
+        products_(weights),
         length_(static_cast<std::size_t>(slots_), 0) {
     Arena measured = Arena::measuring();
     plan(measured);
     arena_ = Arena::owning(measured.used_bytes());
     plan(arena_);
     network_.bind(weights, nullptr);
+    products_.bind(network_.numbers());
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -88,15 +90,15 @@ class NativeDecoder final : public Decoder, private KeyValueStore<T> {
     position_N_ = arena.take<std::int32_t>("tokens", chunk_);
     keys_ = arena.take<T>("keys and values", config_.layers * slots_ * context_ * C_);
     values_ = arena.take<T>("keys and values", config_.layers * slots_ * context_ * C_);
-    lse_NH_ = arena.take<float>("activations", chunk_ * H_);
+    k_NC_ = arena.take<T>("activations", chunk_ * C_);
     wanted_RC_ = arena.take<T>("logits", head_rows_ * C_);
     logits_RV_ = arena.take<float>("logits", head_rows_ * V_);
     last_logits_SV_ = arena.take<float>("logits", slots_ * V_);
-    extend_scratch_ = arena.take<std::byte>(
-        "attention blocks", static_cast<Index>(attention_scratch_bytes(chunk_, K_, threads_)));
-    decode_scratch_ = arena.take<float>(
-        "attention blocks", attention_decode_scratch(std::min(chunk_, kQueriesAtOnce), context_, H_, K_));
-    network_.plan(arena, {.tokens = chunk_, .positions = context_, .slots = slots_, .threads = threads_});
+    attention_scratch_ =
+        arena.take<float>("attention scores", attention_paths_scratch(context_, K_, threads_));
+    const Index N = padded_rows(chunk_);
+    products_.plan(arena, N);
+    network_.plan(arena, {.tokens = N, .positions = context_, .slots = slots_, .threads = threads_});
   }
 
   void check(std::span<const Append> appends) const {
@@ -108,76 +110,71 @@ class NativeDecoder final : public Decoder, private KeyValueStore<T> {
     }
   }
 
-  // Cuts the appends into passes of at most chunk_ tokens.
+  // Cuts the appends into passes of at most chunk_ tokens, the long ones first.
   void run(std::span<const Append> appends, bool every_token, Visit visit, const Exec& ex) {
     check(appends);
     DDL_CHECK(ex.threads <= threads_, "planned for {} threads, run with {}", threads_, ex.threads);
-    Index used = 0;
+    used_ = long_rows_ = 0;
     spans_.clear(), wanted_.clear();
-    const auto flush = [&] {
-      if (used > 0) pass(visit, ex);
-      used = 0, spans_.clear(), wanted_.clear();
-    };
-    for (Index i = 0; i < std::ssize(appends); ++i) {
-      const Append& a = appends[i];
-      const Index total = std::ssize(a.tokens);
-      for (Index done = 0; done < total;) {
-        const Index count = std::min(total - done, chunk_ - used), start = length_[a.slot];
-        spans_.push_back({a.slot, start, count});
-        for (Index j = 0; j < count; ++j) {
-          token_N_[used + j] = a.tokens[done + j];
-          position_N_[used + j] = static_cast<std::int32_t>(start + j);
-          if (every_token || done + j + 1 == total) wanted_.push_back({used + j, i, done + j});
-        }
-        length_[a.slot] += count, used += count, done += count;
-        if (used == chunk_) flush();
+    for (const bool is_long : {true, false})
+      for (Index i = 0; i < std::ssize(appends); ++i)
+        if ((std::ssize(appends[i].tokens) > kLongAppend) == is_long)
+          enter(appends[i], i, every_token, visit, ex);
+    pass(visit, ex);
+  }
+
+  void enter(const Append& a, Index append, bool every_token, Visit visit, const Exec& ex) {
+    const Index total = std::ssize(a.tokens);
+    for (Index done = 0; done < total;) {
+      const Index count = std::min(total - done, chunk_ - used_), start = length_[a.slot];
+      spans_.push_back({a.slot, start, count});
+      for (Index j = 0; j < count; ++j) {
+        token_N_[used_ + j] = a.tokens[done + j];
+        position_N_[used_ + j] = static_cast<std::int32_t>(start + j);
+        if (every_token || done + j + 1 == total) wanted_.push_back({used_ + j, append, done + j});
       }
+      length_[a.slot] += count, used_ += count, done += count;
+      if (total > kLongAppend) long_rows_ = used_;
+      if (used_ == chunk_) pass(visit, ex);
     }
-    flush();
   }
 
   void pass(Visit visit, const Exec& ex) {
-    const T* context_NC = network_.forward(token_N_,
-                                           {.tokens = Tokens::of(spans_),
-                                            .multiply = linear_decode<T, T>,
-                                            .past = this,
-                                            .position_N = position_N_},
-                                           ex);
+    if (used_ == 0) return;
+    if (products_.dense()) products_.dense()->long_rows = long_rows_;
+    const T* context_NC = network_.forward(
+        token_N_,
+        {.tokens = Tokens::of(spans_), .products = &products_.get(), .past = this, .position_N = position_N_},
+        ex);
     head(context_NC, visit, ex);
+    used_ = long_rows_ = 0;
+    spans_.clear(), wanted_.clear();
   }
 
   // Keys and values of this pass enter the cache; then each span attends to its sequence.
   void attend(Index layer, Attention<T>& attention, const Exec& ex) override {
     const PackedQkv<T> qkv = attention.qkv(layer);
+    attention.rotate(k_NC_, layer, 0, used_, ex);
+    const std::size_t bytes = static_cast<std::size_t>(C_) * sizeof(T);
     Index n = 0;
     for (const Span& span : spans_) {
-      attention.rotate(row(keys_, layer, span.slot, span.position), layer, n, span.count, ex);
-      for (Index i = 0; i < span.count; ++i)
-        std::memcpy(row(values_, layer, span.slot, span.position + i), qkv.v(n + i),
-                    static_cast<std::size_t>(C_) * sizeof(T));
-      n += span.count;
+      std::memcpy(row(keys_, layer, span.slot, span.position), k_NC_ + n * C_,
+                  static_cast<std::size_t>(span.count) * bytes);
+      for (Index i = 0; i < span.count; ++i, ++n)
+        std::memcpy(row(values_, layer, span.slot, span.position + i), qkv.v(n), bytes);
     }
     n = 0;
-    queries_.clear();
-    for (const Span& span : spans_) {
-      T *o = attention.o_NC(layer) + n * C_, *q = attention.q_NC() + n * C_;
-      const T *keys = row(keys_, layer, span.slot, 0), *values = row(values_, layer, span.slot, 0);
-      if (span.count > kShortSpan)
-        attention_extend<T>({o, C_}, lse_NH_, extend_scratch_, {q, C_}, {keys, C_}, {values, C_},
-                            span.position, span.count, H_, K_, ex);
-      else
-        for (Index i = 0; i < span.count; ++i) {
-          queries_.push_back({o + i * C_, q + i * C_, keys, values, C_, span.position + i + 1});
-          if (std::ssize(queries_) == kQueriesAtOnce) answer_queries(ex);
-        }
-      n += span.count;
-    }
-    answer_queries(ex);
-  }
-
-  void answer_queries(const Exec& ex) {
-    attention_decode<T>(decode_scratch_, queries_.data(), std::ssize(queries_), H_, K_, ex);
-    queries_.clear();
+    key_rows_.clear(), queries_.clear();
+    for (const Span& span : spans_)
+      for (Index begin = 0; begin < span.count; begin += kPathQueries) {
+        const Index count = std::min(kPathQueries, span.count - begin);
+        key_rows_.push_back({row(keys_, layer, span.slot, 0), row(values_, layer, span.slot, 0), C_, C_,
+                             span.position + begin + count});
+        queries_.push_back({attention.o_NC(layer) + n * C_, attention.q_NC() + n * C_, C_, count, {}});
+        n += count;
+      }
+    for (std::size_t i = 0; i < queries_.size(); ++i) queries_[i].keys = std::span(key_rows_).subspan(i, 1);
+    attention_paths<T>(attention_scratch_, queries_, context_, H_, K_, ex);
   }
 
   void head(const T* context_NC, Visit visit, const Exec& ex) {
@@ -187,7 +184,7 @@ class NativeDecoder final : public Decoder, private KeyValueStore<T> {
       for (Index r = 0; r < rows; ++r)
         std::memcpy(wanted_RC_ + r * C_, context_NC + wanted_[begin + r].row * C_,
                     static_cast<std::size_t>(C_) * sizeof(T));
-      network_.head().logits(logits_RV_, wanted_RC_, rows, linear_decode<T, float>, ex);
+      network_.head().logits(logits_RV_, wanted_RC_, rows, products_.get(), ex);
       for (Index r = 0; r < rows; ++r) {
         float* logits = logits_RV_ + r * V_;
         if (scale != 1)
@@ -202,19 +199,20 @@ class NativeDecoder final : public Decoder, private KeyValueStore<T> {
   const int threads_;  // attention's scratch is planned for these
   const Index C_, H_, K_, V_, head_rows_;
   Network<T> network_;
+  InferenceProducts<T, DecodingProducts<T>> products_;
 
-  std::vector<Index> length_;  // by slot
+  std::vector<Index> length_;       // by slot
+  Index used_ = 0, long_rows_ = 0;  // tokens of this pass so far, and those of long appends
   std::vector<Span> spans_;
   std::vector<Wanted> wanted_;
-  std::vector<CachedQuery<T>> queries_;
+  std::vector<KeyRows<T>> key_rows_;
+  std::vector<PathQueries<T>> queries_;
 
   Arena arena_ = Arena::measuring();
   std::int32_t *token_N_ = nullptr, *position_N_ = nullptr;
   T *keys_ = nullptr, *values_ = nullptr;  // [layers][slots][context][C]
-  T* wanted_RC_ = nullptr;
-  float *lse_NH_ = nullptr, *logits_RV_ = nullptr, *last_logits_SV_ = nullptr;
-  std::byte* extend_scratch_ = nullptr;
-  float* decode_scratch_ = nullptr;
+  T *k_NC_ = nullptr, *wanted_RC_ = nullptr;
+  float *logits_RV_ = nullptr, *last_logits_SV_ = nullptr, *attention_scratch_ = nullptr;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/softmax_xent.h"
+#include "model/native/products.h"
 
 namespace ddl {
 
@@ -37,8 +38,9 @@ void Head<T>::plan(Arena& arena, const Room& room) {
 }
 
 template <class T>
-void Head<T>::embed(float* x_NC, const std::int32_t* token_N, Index N, const Exec& ex) const {
-  embedding_fwd<float, float>(x_NC, numbers_.params + wte_, token_N, N, V_, C_, ex);
+void Head<T>::embed(float* x_NC, const std::int32_t* token_N, Index N, const Products<T>& products,
+                    const Exec& ex) const {
+  products.embed(x_NC, token_N, wte_, N, V_, C_, ex);
 }
 
 template <class T>
@@ -57,7 +59,7 @@ double Head<T>::loss(const T* context_NC, const std::int32_t* target_N, const To
   for (Index begin = 0; begin < N; begin += chunk_rows_) {
     const Index rows = std::min(chunk_rows_, N - begin);
     const T* chunk_RC = context_NC + begin * C_;
-    logits(logits_RV_, chunk_RC, rows, linear_fwd<T, float>, ex);
+    logits(logits_RV_, chunk_RC, rows, DenseProducts<T>(numbers_), ex);
     std::uint8_t* correct_N = scores.correct_N ? scores.correct_N + begin : nullptr;
     {
       const ProfileScope scope("softmax + cross-entropy", ex);
@@ -79,10 +81,10 @@ double Head<T>::loss(const T* context_NC, const std::int32_t* target_N, const To
 }
 
 template <class T>
-void Head<T>::logits(float* logits_RV, const T* context_RC, Index rows, Multiply multiply,
+void Head<T>::logits(float* logits_RV, const T* context_RC, Index rows, const Products<T>& products,
                      const Exec& ex) const {
   const ProfileScope scope("gemm head", ex);
-  multiply(logits_RV, context_RC, numbers_.params_T + wte_, rows, V_, C_, ex);
+  products.logits(logits_RV, context_RC, wte_, rows, V_, C_, ex);
 }
 
 template <class T>

@@ -26,7 +26,8 @@ class Head {
   void plan(Arena& arena, const Room& room);
   void bind(const Numbers<T>& numbers) { numbers_ = numbers; }
 
-  void embed(float* x_NC, const std::int32_t* token_N, Index N, const Exec& ex) const;
+  void embed(float* x_NC, const std::int32_t* token_N, Index N, const Products<T>& products,
+             const Exec& ex) const;
   void embed_backward(const float* dx_NC, const std::int32_t* token_N, Index N, const Exec& ex) const;
 
   // Mean loss over the N rows' targets. With grad_scale other than 0 the backward pass, too: dcontext_NC
@@ -35,9 +36,8 @@ class Head {
               float* dcontext_NC, Index N, const Exec& ex);
 
   // For decoding and scoring: logits of single rows, not yet scaled by logit_scale().
-  using Multiply = void (*)(float* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I,
-                            const Exec& ex);
-  void logits(float* logits_RV, const T* context_RC, Index rows, Multiply multiply, const Exec& ex) const;
+  void logits(float* logits_RV, const T* context_RC, Index rows, const Products<T>& products,
+              const Exec& ex) const;
 
   double flops() const;  // per token, forward
 

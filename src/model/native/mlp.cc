@@ -5,6 +5,7 @@
 #include "core/profiler.h"
 #include "kernels/gemm.h"
 #include "kernels/swiglu.h"
+#include "model/native/products.h"
 
 namespace ddl {
 
@@ -17,9 +18,9 @@ void Mlp<T>::add_params(ParamTable& table) {
   const Init hidden = Init::normal(config_.hidden_std());
   const Init output = Init::normal(config_.output_std());
   Params p;
-  p.in = table.add_matrix(name + "c_fc1.weight", F_, C_, hidden);
-  table.add_matrix(name + "c_fc2.weight", F_, C_, hidden, ParamTable::kJoined);
-  p.out = table.add_matrix(name + "c_proj.weight", C_, F_, output);
+  p.in = table.add_linear(name + "c_fc1.weight", F_, C_, hidden);
+  table.add_linear(name + "c_fc2.weight", F_, C_, hidden, ParamTable::kJoined);
+  p.out = table.add_linear(name + "c_proj.weight", C_, F_, output);
   params_.push_back(p);
 }
 
@@ -37,20 +38,20 @@ void Mlp<T>::plan(Arena& arena, const Room& room) {
 }
 
 template <class T>
-void Mlp<T>::project(Index layer, const T* context_NC, const Pass<T>& pass, const Exec& ex) {
+void Mlp<T>::project(Index layer, const T* context_NC, const Products<T>& products, Index N, const Exec& ex) {
   const ProfileScope scope("gemm", ex);
-  pass.multiply(gate_up_N2F_[layer], context_NC, w(params_[layer].in), pass.tokens.count, 2 * F_, C_, ex);
+  products.linear(gate_up_N2F_[layer], context_NC, params_[layer].in, N, 2 * F_, C_, ex);
 }
 
 template <class T>
 void Mlp<T>::forward(Index layer, T* h_NC, const T* context_NC, const Pass<T>& pass, const Exec& ex) {
-  project(layer, context_NC, pass, ex);
+  project(layer, context_NC, *pass.products, pass.tokens.count, ex);
   {
     const ProfileScope scope("swiglu", ex);
     swiglu_fwd<T>(hidden_NF_, gate_up_N2F_[layer], pass.tokens.count, F_, ex);
   }
   const ProfileScope scope("gemm", ex);
-  pass.multiply(h_NC, hidden_NF_, w(params_[layer].out), pass.tokens.count, C_, F_, ex);
+  pass.products->linear(h_NC, hidden_NF_, params_[layer].out, pass.tokens.count, C_, F_, ex);
 }
 
 template <class T>
@@ -58,8 +59,7 @@ void Mlp<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, const T* 
                       const Tokens& tokens, const Exec& ex) {
   const Params& at = params_[layer];
   const Index N = tokens.count;
-  if (config_.recomputes() != Recompute::kNone)
-    project(layer, context_NC, {.tokens = tokens, .multiply = linear_fwd<T, T>}, ex);
+  if (config_.recomputes() != Recompute::kNone) project(layer, context_NC, DenseProducts<T>(numbers_), N, ex);
   {
     const ProfileScope scope("gemm", ex);
     linear_bwd_input<T, T>(dhidden_NF_, Write::kOverwrite, dh_NC, w(at.out), N, C_, F_, ex);

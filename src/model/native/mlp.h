@@ -29,7 +29,7 @@ class Mlp {
   struct Params {  // offsets
     Index in = 0, out = 0;
   };
-  void project(Index layer, const T* context_NC, const Pass<T>& pass, const Exec& ex);
+  void project(Index layer, const T* context_NC, const Products<T>& products, Index N, const Exec& ex);
   const T* w(Index offset) const { return numbers_.params_T + offset; }
   float* g(Index offset) const { return numbers_.grads + offset; }
 

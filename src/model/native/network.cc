@@ -8,19 +8,22 @@
 namespace ddl {
 
 template <class T>
-Network<T>::Network(const ModelConfig& config)
+Network<T>::Network(const ModelConfig& config, ParamTable::Matrices matrices)
     : config_(config),
       C_(config.width),
       S_(config.sublayers()),
+      table_(matrices),
       head_(config),
       attention_(config),
       mlp_(config),
       residual_(make_rule<T>(config)) {
   head_.add_params(table_);
   for (Index layer = 0; layer < config.layers; ++layer) {
+    layer_begin_.push_back(table_.floats());
     attention_.add_params(table_);
     mlp_.add_params(table_);
   }
+  layer_begin_.push_back(table_.floats());
   residual_->add_params(table_);
 }
 
@@ -47,21 +50,21 @@ template <class T>
 void Network<T>::bind(const Weights& weights, float* grads) {
   DDL_CHECK(weights.table().floats() == table_.floats(), "{} and {} floats of parameters",
             weights.table().floats(), table_.floats());
-  Numbers<T> numbers{.params = weights.values().data(), .grads = grads};
+  numbers_ = {.params = weights.values().data(), .params_T = nullptr, .grads = grads};
   if constexpr (std::is_same_v<T, float>)
-    numbers.params_T = numbers.params;
+    numbers_.params_T = numbers_.params;
   else
-    numbers.params_T = weights.copy();
-  DDL_CHECK(numbers.params_T != nullptr, "weights without a bf16 copy");
-  head_.bind(numbers);
-  attention_.bind(numbers);
-  mlp_.bind(numbers);
-  residual_->bind(numbers);
+    numbers_.params_T = weights.copy();
+  DDL_CHECK(numbers_.params_T != nullptr, "weights without a bf16 copy");
+  head_.bind(numbers_);
+  attention_.bind(numbers_);
+  mlp_.bind(numbers_);
+  residual_->bind(numbers_);
 }
 
 template <class T>
 const T* Network<T>::forward(const std::int32_t* token_N, const Pass<T>& pass, const Exec& ex) {
-  head_.embed(x_NC_, token_N, pass.tokens.count, ex);
+  head_.embed(x_NC_, token_N, pass.tokens.count, *pass.products, ex);
   {
     const ProfileScope scope("residual forward", ex);
     residual_->start(context_[0], x_NC_, pass.tokens, ex);
@@ -81,7 +84,7 @@ const T* Network<T>::forward(const std::int32_t* token_N, const Pass<T>& pass, c
 
 template <class T>
 void Network<T>::backward(float* dcontext_NC, const std::int32_t* token_N, const Tokens& tokens,
-                          const Exec& ex) {
+                          FunctionRef<void(Index begin, Index end)> ready, const Exec& ex) {
   for (Index s = S_ - 1; s >= 0; --s) {
     {
       const ProfileScope scope("residual backward", ex);
@@ -91,13 +94,18 @@ void Network<T>::backward(float* dcontext_NC, const std::int32_t* token_N, const
       attention_.backward(s / 2, dcontext_NC, dh_NC_, context_[s], tokens, ex);
     else
       mlp_.backward(s / 2, dcontext_NC, dh_NC_, context_[s], tokens, ex);
+    if (s % 2 == 0) ready(layer_begin_[s / 2], layer_begin_[s / 2 + 1]);
   }
   {
     const ProfileScope scope("residual backward", ex);
     residual_->start_backward(dx_NC_, dcontext_NC, context_[0], x_NC_, tokens, ex);
   }
-  const ProfileScope scope("embedding backward", ex);
-  head_.embed_backward(dx_NC_, token_N, tokens.count, ex);
+  {
+    const ProfileScope scope("embedding backward", ex);
+    head_.embed_backward(dx_NC_, token_N, tokens.count, ex);
+  }
+  ready(0, layer_begin_.front());
+  ready(layer_begin_.back(), table_.floats());
 }
 
 template class Network<float>;

@@ -17,10 +17,14 @@
 
 namespace ddl {
 
+constexpr ParamTable::Matrices matrices_of(WeightFormat format) {
+  return format == WeightFormat::kF32 ? ParamTable::Matrices::kInArray : ParamTable::Matrices::kPacked;
+}
+
 template <class T>
 class Network {
  public:
-  explicit Network(const ModelConfig& config);
+  explicit Network(const ModelConfig& config, ParamTable::Matrices matrices = ParamTable::Matrices::kInArray);
 
   const ModelConfig& config() const { return config_; }
   const ParamTable& table() const { return table_; }
@@ -31,9 +35,12 @@ class Network {
 
   // What the head reads of every token: context_NC after the last sublayer. Lives until the next pass.
   const T* forward(const std::int32_t* token_N, const Pass<T>& pass, const Exec& ex);
-  // The gradients of everything below the head, from that of what forward returned. dcontext_NC is changed.
-  void backward(float* dcontext_NC, const std::int32_t* token_N, const Tokens& tokens, const Exec& ex);
+  // The gradients of everything below the head, from that of what forward returned. dcontext_NC is changed. `ready`
+  // is told which are final: those of a layer after its attention, the others (head and rule) at the end.
+  void backward(float* dcontext_NC, const std::int32_t* token_N, const Tokens& tokens,
+                FunctionRef<void(Index begin, Index end)> ready, const Exec& ex);
 
+  const Numbers<T>& numbers() const { return numbers_; }
   Attention<T>& attention() { return attention_; }
   Mlp<T>& mlp() { return mlp_; }
   Head<T>& head() { return head_; }
@@ -44,6 +51,8 @@ class Network {
   const ModelConfig config_;
   const Index C_, S_;
   ParamTable table_;
+  Numbers<T> numbers_;
+  std::vector<Index> layer_begin_;  // in the table, in floats; one more: where the last layer ends
   Head<T> head_;
   Attention<T> attention_;
   Mlp<T> mlp_;

@@ -31,13 +31,27 @@ class PassObserver {
   virtual void before_write(Index s, const T* context_NC, T* h_NC) = 0;
 };
 
+// What a pass does with the large matrices (products.h). A matrix is named by its offset in the table of
+// parameters. Which product is best, and which bits it promises, depends on the kind of pass.
+template <class T>
+class Products {
+ public:
+  virtual ~Products() = default;
+  // x_n = w[token_n]
+  virtual void embed(float* x_NC, const std::int32_t* token_N, Index w_VC, Index N, Index V, Index C,
+                     const Exec& ex) const = 0;
+  // y_NO = x_NI w_OI^T
+  virtual void linear(T* y_NO, const T* x_NI, Index w_OI, Index N, Index O, Index I,
+                      const Exec& ex) const = 0;
+  // The same for rows of the head.
+  virtual void logits(float* y_NO, const T* x_NI, Index w_OI, Index N, Index O, Index I,
+                      const Exec& ex) const = 0;
+};
+
 template <class T>
 struct Pass {
-  // y_NO = x_NI w_OI^T. Which product is best, and which bits it promises, depends on the kind of pass.
-  using Multiply = void (*)(T* y_NO, const T* x_NI, const T* w_OI, Index N, Index O, Index I, const Exec& ex);
-
   Tokens tokens;
-  Multiply multiply = nullptr;
+  const Products<T>* products = nullptr;
   KeyValueStore<T>* past = nullptr;          // null: whole sequences, which attend to themselves
   const std::int32_t* position_N = nullptr;  // null: whole sequences
   PassObserver<T>* observer = nullptr;

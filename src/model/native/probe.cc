@@ -5,8 +5,8 @@
 
 #include "core/arena.h"
 #include "core/error.h"
-#include "kernels/gemm.h"
 #include "model/native/network.h"
+#include "model/native/products.h"
 #include "model/plan.h"
 
 namespace ddl {
@@ -76,7 +76,8 @@ class NativeProbe final : public Probe, private PassObserver<T> {
 
   double run(const BatchView& batch, const TokenScores& scores, const Visit* visit, const Exec& ex) {
     visit_ = visit;
-    const Pass<T> pass{.tokens = tokens(), .multiply = linear_fwd<T, T>, .observer = this};
+    const DenseProducts<T> products(network_.numbers());
+    const Pass<T> pass{.tokens = tokens(), .products = &products, .observer = this};
     const T* context_NC = network_.forward(batch.token_BT, pass, ex);
     return network_.head().loss(context_NC, batch.target_BT, scores, 0, nullptr, shape_.N(), ex);
   }

@@ -6,10 +6,10 @@
 #include "core/error.h"
 #include "core/machine.h"
 #include "core/profiler.h"
-#include "kernels/gemm.h"
 #include "model/native/engine.h"
 #include "model/native/gemm_floor.h"
 #include "model/native/network.h"
+#include "model/native/products.h"
 #include "model/plan.h"
 
 namespace ddl {
@@ -89,11 +89,17 @@ class NativeTrainable final : public TrainableModel {
   }
 
   double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) override {
+    return loss_and_grad_in_parts(
+        batch, grad_scale, [](Index, Index) {}, ex);
+  }
+
+  double loss_and_grad_in_parts(const BatchView& batch, double grad_scale, GradientsReady ready,
+                                const Exec& ex) override {
     DDL_CHECK(grad_scale != 0, "grad_scale 0 is loss()");
     const T* context_NC = forward(batch, ex);
     const double mean = network_.head().loss(context_NC, batch.target_BT, {}, grad_scale, memory_.dcontext_NC,
                                              shape_.N(), ex);
-    network_.backward(memory_.dcontext_NC, batch.token_BT, tokens(), ex);
+    network_.backward(memory_.dcontext_NC, batch.token_BT, tokens(), ready, ex);
     return mean;
   }
 
@@ -120,7 +126,8 @@ class NativeTrainable final : public TrainableModel {
  private:
   Tokens tokens() const { return Tokens::whole(shape_.B, shape_.T); }
   const T* forward(const BatchView& batch, const Exec& ex) {
-    return network_.forward(batch.token_BT, {.tokens = tokens(), .multiply = linear_fwd<T, T>}, ex);
+    const DenseProducts<T> products(network_.numbers());
+    return network_.forward(batch.token_BT, {.tokens = tokens(), .products = &products}, ex);
   }
 
   const ModelConfig config_;

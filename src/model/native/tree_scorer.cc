@@ -12,6 +12,7 @@
 #include "kernels/softmax_xent.h"
 #include "model/native/engine.h"
 #include "model/native/network.h"
+#include "model/native/products.h"
 
 namespace ddl {
 
@@ -22,19 +23,21 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
  public:
   NativeTreeScorer(const Weights& weights, const TreeShape& shape, const Exec& ex)
       : config_(weights.config()),
-        N_(padded_rows(shape.batch_tokens)),
+        N_(round_up(shape.batch_tokens, kBlockRows)),
         depths_(shape.depths),
         threads_(ex.threads),
         C_(config_.width),
         H_(config_.heads),
         K_(config_.head_size()),
         V_(config_.vocab),
-        network_(config_) {
+        network_(config_, matrices_of(weights.format())),
+        products_(weights) {
     Arena measured = Arena::measuring();
     plan(measured);
     arena_ = Arena::owning(measured.used_bytes());
     plan(arena_);
     network_.bind(weights, nullptr);
+    products_.bind(network_.numbers());
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -94,6 +97,7 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
         arena.take<float>("attention scores", attention_paths_scratch(context, K_, threads_));
     wanted_RC_ = arena.take<T>("logits", kBlockRows * C_);
     logits_RV_ = arena.take<float>("logits", kBlockRows * V_);
+    products_.plan(arena, N_);
     network_.plan(arena, {.tokens = N_, .positions = context, .slots = depths_, .threads = threads_});
   }
 
@@ -129,12 +133,10 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
   }
 
   void pass(Visit visit, const Exec& ex) {
-    const T* context_NC = network_.forward(token_N_,
-                                           {.tokens = Tokens::of(spans_),
-                                            .multiply = linear_blocks<T, T>,
-                                            .past = this,
-                                            .position_N = position_N_},
-                                           ex);
+    const T* context_NC = network_.forward(
+        token_N_,
+        {.tokens = Tokens::of(spans_), .products = &products_.get(), .past = this, .position_N = position_N_},
+        ex);
     for (const Wanted& wanted : wanted_) {
       std::memcpy(wanted_RC_ + std::ssize(pending_) * C_, context_NC + wanted.row * C_,
                   static_cast<std::size_t>(C_) * sizeof(T));
@@ -185,7 +187,7 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
     const Index rows = std::ssize(pending_);
     NextToken next;
     next.scale = config_.logit_scale();
-    network_.head().logits(logits_RV_, wanted_RC_, rows, linear_blocks<T, float>, ex);
+    network_.head().logits(logits_RV_, wanted_RC_, rows, products_.get(), ex);
     SoftmaxStats stats[kBlockRows];
     {
       const ProfileScope scope("softmax", ex);
@@ -204,6 +206,7 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
   const int threads_;  // attention's scratch is planned for these
   const Index C_, H_, K_, V_;
   Network<T> network_;
+  InferenceProducts<T, BlockProducts<T>> products_;
 
   Index used_ = 0;  // tokens of this pass so far
   Index kept_ = 0;  // tokens of the path that earlier passes left and this one has not left yet

@@ -40,8 +40,21 @@ const OptimizerEntry& find_optimizer(const std::string& name) {
                   nearest(name, optimizer_names()));
 }
 
+std::vector<int> state_owners(const ParamTable& table, int ranks) {
+  std::vector<int> owners;
+  const double piece = static_cast<double>(table.floats()) / ranks;
+  for (const Param& p : table.list()) {  // by the middle of each, which grows from tensor to tensor
+    const double middle = static_cast<double>(p.offset) + 0.5 * static_cast<double>(p.count);
+    owners.push_back(std::min(ranks - 1, static_cast<int>(middle / piece)));
+  }
+  return owners;
+}
+
 ParamTable with_optimizer_choices(const ParamTable& table, const OptimizerConfig& config) {
+  const std::vector<int> owners = state_owners(table, config.share.ranks);
+  auto owner = owners.begin();
   return table.with_choices([&](Param& p) {
+    p.updated_here = *owner++ == config.share.rank;
     if (config.decay == "all-but-norms") p.decays = !p.norm;
     if (config.mup_rates == "all-but-embedding") p.scaled_rate = !p.embedding;
   });
@@ -75,9 +88,11 @@ void OptimizerConfig::describe(Options& o) {
 
 std::vector<TensorEntry> tensor_entries(const ParamTable& table, double hidden_lr_factor) {
   std::vector<TensorEntry> tensors;
-  for (const Param& param : table.list()) {
+  for (Index i = 0; i < std::ssize(table.list()); ++i) {
+    const Param& param = table.list()[i];
+    if (!param.updated_here) continue;
     TensorEntry t;
-    t.param = std::ssize(tensors);
+    t.param = i;
     t.offset = param.offset, t.count = param.count;
     t.rows = param.shape.size() == 2 ? param.shape[0] : 1;
     t.cols = t.count / std::max<Index>(t.rows, 1);
@@ -109,7 +124,8 @@ Optimizer::Optimizer(const ParamTable& table, const OptimizerConfig& config, Are
     : weight_decay_(config.weight_decay),
       clip_(config.clip),
       average_decay_(config.average),
-      table_floats_(table.floats()) {
+      table_floats_(table.floats()),
+      shared_(config.share.ranks > 1) {
   if (has_average()) average_ = arena.take<float>("average of weights", table_floats_);
 }
 
@@ -137,6 +153,10 @@ Optimizer::Update Optimizer::step(std::span<float> params, std::span<float> grad
   step.weight_decay = weight_decay_;
   step.number = updates_;
   update(step, ex);
+  if (shared_) {
+    discard(grads, ex);
+    exchange_();
+  }
   if (average_) {
     // Early on the average follows quickly, so that the starting values do not linger in it.
     const double n = static_cast<double>(updates_);

@@ -3,9 +3,11 @@
 // that a ParamTable lays out and know no model. How to add one: docs/add-an-optimizer.md.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
@@ -16,6 +18,13 @@
 
 namespace ddl {
 
+// Which of the ranks that share out the optimizer's state this process is (train.zero).
+struct StateShare {
+  int rank = 0, ranks = 1;
+};
+// The rank that has the state of each tensor: runs of neighbours of about equal size.
+std::vector<int> state_owners(const ParamTable& table, int ranks);
+
 // What every optimizer has, and the options of the chosen one.
 struct OptimizerConfig {
   std::string name = "adamw";
@@ -25,6 +34,7 @@ struct OptimizerConfig {
   std::string mup_rates = "matrices";  // whose learning rate mup scales
   double clip = 1.0;                   // 0: off
   double average = 0;                  // decay of the average of weights; 0: none
+  StateShare share;                    // no option: which ranks there are is not the run's to say
 
   OptimizerConfig() { choose("adamw"); }
   void choose(const std::string& optimizer);  // with its defaults; throws UserError where there is none such
@@ -40,8 +50,9 @@ struct TensorEntry {
   double lr_factor = 1;
   bool decays = false;
 };
-// What decays and whose rate mup scales, as the configuration chooses.
+// What decays, whose rate mup scales and what this rank updates, as the configuration chooses.
 ParamTable with_optimizer_choices(const ParamTable& table, const OptimizerConfig& config);
+// Those that are updated here.
 std::vector<TensorEntry> tensor_entries(const ParamTable& table, double hidden_lr_factor);
 
 // One kind of state, a float for each element of the tensors it applies to. In a checkpoint: "NAME.PARAM".
@@ -82,6 +93,9 @@ class Optimizer {
   // One update at this rate. `copy` is the bf16 copy of the parameters, which follows them, or null.
   // Gradients are zero afterwards in any case.
   Update step(std::span<float> params, std::span<float> grads, bf16* copy, double lr, const Exec& ex);
+  // With a share of the state, an update changes this rank's tensors alone; `exchange` then brings the others', before the
+  // average follows them all.
+  void set_exchange(std::function<void()> exchange) { exchange_ = std::move(exchange); }
   // Drops the gradients without an update.
   static void discard(std::span<float> grads, const Exec& ex);
 
@@ -110,7 +124,9 @@ class Optimizer {
  private:
   const double weight_decay_, clip_, average_decay_;
   const Index table_floats_;
+  const bool shared_;
   float* average_ = nullptr;
+  std::function<void()> exchange_;
   Index updates_ = 0;
 };
 

@@ -179,7 +179,7 @@ const ddlCharts = (() => {
     return d;
   }
 
-  // view: {width, axis: key, yScale, hidden: Set of names in the legend, zoom: [low, high] of x or null, alone}
+  // view: {width, axis: key, xScale and yScale where they are not the block's, hidden: Set of names in the legend, zoom: [low, high] of x or null, alone}
   // Returns {root, x, y, axis, frame, shown}: the picture, its scales, and the series in it.
   function drawLines(block, view) {
     const width = view.width;
@@ -191,7 +191,7 @@ const ddlCharts = (() => {
     const root = chartRoot(width, 10, block.title || "chart", []);
     const top = view.alone ? addHeading(root, block, width, shown) : 8;
 
-    const xKind = axis.scale || "linear";
+    const xKind = view.xScale || axis.scale || "linear";
     const xs = all.flatMap(({ series }) => series.x[axis.key] || []);
     const points = all.some(({ series }) => series.style === "points");
     const [xLow, xHigh] = view.zoom || rangeOf(xs, xKind, points ? 0.03 : 0);
@@ -244,9 +244,9 @@ const ddlCharts = (() => {
         if (d) bands.append(svg("path", { class: "band " + colour, "data-band": index, d }));
       }
       const { d, alone } = linePath(at, series.y, x, y);
-      const few = series.y.length <= 30;
+      const few = series.y.length <= 30 && series.style !== "faint";
       if (series.style !== "points" && d)
-        lines.append(svg("path", { class: "line " + colour, "data-series": index, d,
+        lines.append(svg("path", { class: (series.style === "faint" ? "line faint " : "line ") + colour, "data-series": index, d,
           "stroke-dasharray": series.style === "dashed" ? "5 4" : entry.dash }));
       const dots = series.style === "points" || few ? series.y.keys() : alone;
       for (const i of dots)
@@ -373,8 +373,7 @@ const ddlCharts = (() => {
   function heatColours(block, theme) {
     const palette = kHeat[theme === "dark" ? "dark" : "light"];
     const values = block.values.flat().filter(isNumber);
-    let low = values.length ? Math.min(...values) : 0;
-    let high = values.length ? Math.max(...values) : 1;
+    let [low, high] = block.range || (values.length ? [Math.min(...values), Math.max(...values)] : [0, 1]);
     const centred = isNumber(block.centre);
     if (centred) {
       const reach = Math.max(high - block.centre, block.centre - low, 1e-30);
@@ -383,7 +382,7 @@ const ddlCharts = (() => {
       [low, high] = [low - 0.5, high + 0.5];
     }
     const colour = (v) => {
-      const t = (v - low) / (high - low);
+      const t = Math.max(0, Math.min(1, (v - low) / (high - low)));
       if (!centred) return mix(palette.low, palette.high, t);
       return t < 0.5 ? mix(palette.middle, palette.below, 1 - 2 * t) : mix(palette.middle, palette.above, 2 * t - 1);
     };

@@ -94,6 +94,7 @@ const ddlFigure = (() => {
       this.plot = plot;
       this.box = html("div", { className: "readout", hidden: true, "aria-live": "polite" });
       this.marks = svg("g", {});
+      this.at = null;
       plot.append(this.box);
     }
     attach(drawn) {
@@ -109,7 +110,7 @@ const ddlFigure = (() => {
     }
     show(target) {
       const { shown, x, y, axis, frame } = this.drawn;
-      const found = shown.map(({ entry, series }) => ({ entry, series, i: nearest(series.x[axis.key] || [], target, x) })).filter((f) => f.i >= 0);
+      const found = shown.filter(({ series }) => series.style !== "faint").map(({ entry, series }) => ({ entry, series, i: nearest(series.x[axis.key] || [], target, x) })).filter((f) => f.i >= 0);
       if (!found.length) return this.hide();
       // All values belong to the place nearest to the pointer.
       const at = found.map((f) => f.series.x[axis.key][f.i]).reduce((a, b) => (Math.abs(x(b) - x(target)) < Math.abs(x(a) - x(target)) ? b : a));
@@ -146,10 +147,15 @@ const ddlFigure = (() => {
   // --- the figure
 
   // settings: {axis: the key to begin with, theme: () => "light" or "dark", width: () => pixels, or 0 for those there
-  // are}. The element's `redraw` draws it for the width and the theme it has by then.
+  // are, onRead: (x or null) => what else is to be done where the reader points; onDraw: (picture) => what else is to be
+  // drawn; both optional}. The element's `redraw` draws
+  // it for the width and the theme it has by then, `update` also for a block whose members have changed, and `read`
+  // shows the values at x (null: none).
   function figure(block, settings) {
     const isLines = block.kind === "lines";
-    const view = { hidden: new Set(), zoom: null, axis: settings.axis, yScale: isLines ? block.y.scale || "linear" : null };
+    const view = { hidden: new Set(), zoom: null, axis: settings.axis, xScale: null, yScale: isLines ? block.y.scale || "linear" : null };
+    const chosenAxis = () => block.axes.find((a) => a.key === view.axis) || block.axes[0];
+    const xScale = () => view.xScale || chosenAxis().scale || "linear";
     if (isLines && !block.axes.some((a) => a.key === view.axis)) view.axis = block.axes[0].key;
     const plot = html("div", { className: "plot" });
     const legend = html("div", { className: "legend" });
@@ -168,19 +174,34 @@ const ddlFigure = (() => {
       }
       plot.prepend(drawn.root);
       readout?.attach(drawn);
+      settings.onDraw?.(drawn);
     }
     function choose(change) {
       change();
       showControls();
       redraw();
     }
+    function update() {
+      const at = readout ? readout.at : null;
+      choose(() => {});
+      showNumbers();
+      if (at !== null) readout.show(at);
+    }
+    function read(at) {
+      if (!readout || !drawn) return;
+      if (at === null) readout.hide();
+      else readout.show(at);
+    }
+    const told = () => settings.onRead?.(readout.at);
     function showControls() {
       const parts = [];
       if (isLines && block.axes.length > 1)
         parts.push(html("span", { className: "switch", role: "group", "aria-label": "horizontal axis" }, block.axes.map((axis) =>
-          button(axis.label, () => choose(() => ([view.axis, view.zoom] = [axis.key, null])), view.axis === axis.key))));
+          button(axis.label, () => choose(() => ([view.axis, view.zoom, view.xScale] = [axis.key, null, null])), view.axis === axis.key))));
       if (isLines && block.series.every((s) => s.y.every((v) => v === null || v > 0)))
         parts.push(button("log", () => choose(() => (view.yScale = view.yScale === "log" ? "linear" : "log")), view.yScale === "log"));
+      if (isLines && block.series.every((s) => (s.x[chosenAxis().key] || []).every((v) => v === null || v > 0)))
+        parts.push(button("log x", () => choose(() => ([view.xScale, view.zoom] = [xScale() === "log" ? "linear" : "log", null])), xScale() === "log"));
       if (view.zoom) parts.push(button("whole range", () => choose(() => (view.zoom = null))));
       parts.push(button("save SVG", () => saveSvg(block, { ...view, theme: settings.theme() })));
       controls.replaceChildren(...parts);
@@ -207,6 +228,7 @@ const ddlFigure = (() => {
       const selection = svg("rect", { class: "select" });
       plot.addEventListener("pointermove", (event) => {
         readout.show(valueAt(event));
+        told();
         if (from === null) return;
         const [a, b] = [drawn.x(from), drawn.x(valueAt(event))].sort((p, q) => p - q);
         for (const [key, value] of Object.entries({ x: a, width: b - a, y: drawn.frame.top, height: drawn.frame.bottom - drawn.frame.top })) selection.setAttribute(key, value);
@@ -225,25 +247,32 @@ const ddlFigure = (() => {
         from = null;
         selection.remove();
         readout.hide();
+        told();
       });
       plot.addEventListener("dblclick", () => choose(() => (view.zoom = null)));
-      plot.addEventListener("blur", () => readout.hide());
+      plot.addEventListener("blur", () => {
+        readout.hide();
+        told();
+      });
       plot.addEventListener("keydown", (event) => {
         const step = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 }[event.key];
         if (step) readout.step(step);
         else if (event.key === "Escape") readout.hide();
         else return;
+        told();
         event.preventDefault();
       });
     }
 
     const numbers = html("details", {}, [html("summary", { textContent: "numbers" })]);
-    numbers.addEventListener("toggle", () => {
-      if (numbers.open && numbers.children.length === 1) numbers.append(tableElement(tableOf(block)));
-    });
+    numbers.addEventListener("toggle", showNumbers);
+    function showNumbers() {
+      while (numbers.children.length > 1) numbers.lastChild.remove();
+      if (numbers.open) numbers.append(tableElement(tableOf(block)));
+    }
     const heading = html("div", { className: "head" }, [html("h3", { textContent: block.title || "" }), controls]);
     const element = html("figure", {}, [heading, legend, plot, block.note ? html("figcaption", { className: "note", textContent: block.note }) : null, numbers]);
-    element.redraw = redraw;
+    Object.assign(element, { redraw, update, read });
     showControls();
     let width = 0;
     new ResizeObserver(() => {

@@ -1,0 +1,15 @@
+# cmake -DFOLDER=<folder> -DOUT=<file.cc> -P embed_python.cmake: writes the files of src/infer/transformers as constants of
+# src/infer/transformers_files.h. "modeling_deep_delta.py" becomes kModeling.
+cmake_minimum_required(VERSION 3.25)
+set(source "// Written by cmake/embed_python.cmake.\n#include \"infer/transformers_files.h\"\n\nnamespace ddl::transformers_files {\n\n")
+foreach(name Modeling Configuration)
+  string(TOLOWER ${name} word)
+  file(READ ${FOLDER}/${word}_deep_delta.py content)
+  string(FIND "${content}" ")ddl_file\"" ends)
+  string(LENGTH "${content}" length)
+  if(NOT ends EQUAL -1 OR length EQUAL 0)
+    message(FATAL_ERROR "${FOLDER}/${word}_deep_delta.py cannot be a constant: it is empty, or holds the mark of its end")
+  endif()
+  string(APPEND source "const std::string_view k${name} = R\"ddl_file(${content})ddl_file\";\n\n")
+endforeach()
+file(WRITE ${OUT} "${source}}  // namespace ddl::transformers_files\n")

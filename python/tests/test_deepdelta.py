@@ -1,0 +1,175 @@
+"""The package against the program: the same numbers, the same errors."""
+
+import json
+import math
+import os
+import pathlib
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+import deepdelta
+
+PROGRAM = os.environ["DDL_PROGRAM"]
+SETS = {
+    "model": {"layers": 2, "width": 32, "heads": 2, "context": 48, "residual": "ddl-cc", "precision": "f32"},
+    "train": {"steps": 6, "batch": 4, "warmup": 2},
+    "log": {"floor": False, "every": 1, "gates_every": 2},
+    "eval.every": 3,
+}
+
+
+def ddl(*arguments, cwd):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("deepdelta")
+    ddl("data", "generate", "overwrite", "--docs", 80, "--out", "text.jsonl", cwd=path)
+    ddl("data", "prepare", "text.jsonl", "--tokenizer", "bytes", "--out", "data", cwd=path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def run(folder):
+    records = []
+    run = deepdelta.train(SETS, folder / "data", folder / "run", on_record=records.append)
+    assert [r["step"] for r in records if r["event"] == "step"] == [1, 2, 3, 4, 5, 6]
+    return run
+
+
+@pytest.fixture(scope="session")
+def model(run):
+    return deepdelta.load(run.path)
+
+
+def test_training_is_the_programs(folder, run):
+    sets = []
+    for setting in deepdelta._settings(SETS):
+        sets += ["--set", setting]
+    ddl("train", "--data", folder / "data", "--out", folder / "by-program", *sets, cwd=folder)
+    ours, theirs = run.metrics(["loss"]), deepdelta.Run(folder / "by-program").metrics(["loss"])
+    assert np.array_equal(ours["loss"], theirs["loss"])
+
+
+def test_metrics_are_columns(run):
+    table = run.metrics()
+    assert table["step"].dtype == np.int64 and table["step"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert np.isfinite(table["loss"]).all()
+    assert np.isfinite(table["validation_loss"]).sum() == 2
+    assert np.isfinite(table["gate_3"]).sum() == 3
+    assert [r["step"] for r in run.records("validation")] == [3, 6]
+    with pytest.raises(deepdelta.Error, match="nearest: loss"):
+        run.metrics(["los"])
+
+
+def test_logprobs_are_those_of_ddl_score(model, folder):
+    text = "a=3 b=7 a?3 b?7"
+    (folder / "some.txt").write_text(text)
+    lines = ddl("score", folder / "run", "--text", "some.txt", "--json", "--gates", cwd=folder).splitlines()
+    records = [json.loads(line) for line in lines]
+    logprobs = model.logprobs(text)
+    assert logprobs.dtype == np.float64
+    assert logprobs.tolist() == [r["log_probability"] for r in records[:-1]]
+    tokens = model.encode(text)
+    assert np.array_equal(model.logprobs(tokens), logprobs)
+    assert np.array_equal(model.logprobs(tokens.tolist()), logprobs)
+    after = model.next_logprobs(tokens)
+    assert after.shape == (len(tokens), model.vocabulary) and after.dtype == np.float32
+    assert np.allclose(after[np.arange(len(text)), tokens[1:]], logprobs, atol=1e-5)
+    assert np.allclose(np.exp(after.astype(float)).sum(1), 1, atol=1e-5)
+    gates = model.trace(tokens[:-1])["gate"]  # what ddl score reads: the last token is only predicted
+    assert np.array_equal(gates.T, np.float32([r["gates"]["gate"] for r in records[:-1]]))
+
+
+def test_trace(model):
+    trace = model.trace("a=3 b=7")
+    assert trace["gate"].shape == (4, 8) and trace["target"].shape == (4, 8, 4)
+    assert ((trace["gate"] > 0) & (trace["gate"] < 2)).all()
+    assert np.allclose(trace["loss"][:-1], -model.logprobs("a=3 b=7"), atol=1e-4)
+    trace["gate"][0, 0] = 5  # numpy owns it
+    del trace
+
+
+def test_score_of_pairs(model):
+    context, rest = model.encode("a=3 ").tolist(), model.encode("b=7", begin=False).tolist()
+    ((total, _), (nothing, greedy)) = model.score([(context, rest), (context, [])])
+    assert math.isclose(total, model.logprobs(context + rest)[-3:].sum(), rel_tol=1e-12)
+    assert nothing == 0 and greedy
+    best = int(model.next_logprobs(context)[-1].argmax())
+    assert model.score([(context, [best])])[0][1] is True
+    with pytest.raises(deepdelta.Error, match="empty context"):
+        model.score([([], [1])])
+
+
+def test_generation(model, folder):
+    text = model.generate("a=3 ", max_new_tokens=20, temperature=0)
+    shown = ddl("generate", folder / "run", "--prompt", "a=3 ", "--max-new-tokens", 20, "--temperature", 0, cwd=folder)
+    assert "a=3 " + text == shown.removesuffix("\n")
+    pieces = []
+    assert model.generate("a=3 ", max_new_tokens=20, temperature=0, on_text=pieces.append) == text == "".join(pieces)
+    several = model.generate("a=3 ", count=3, max_new_tokens=8, seed=1)
+    assert len(several) == 3 and several == model.generate("a=3 ", count=3, max_new_tokens=8, seed=1)
+    with pytest.raises(RuntimeError, match="stop here"):
+        def stop(piece):
+            raise RuntimeError("stop here")
+        model.generate("a=3 ", on_text=stop)
+    with pytest.raises(deepdelta.Error):
+        model.generate("a", temperature=-1)
+
+
+def test_tokens_in_many_forms(model):
+    tokens = model.encode("a=3")
+    assert tokens.dtype == np.int32 and tokens[0] == model.end_of_text
+    assert model.decode(tokens[1:]) == "a=3"
+    assert model.decode_bytes([255, 97]) == b"\xffa"
+    expected = model.logprobs(tokens)
+    for form in (tokens.astype(np.int64), tuple(tokens.tolist()), tokens.astype(np.uint16), np.repeat(tokens, 2)[::2]):
+        assert np.array_equal(model.logprobs(form), expected)
+    for bad, words in [([[1, 2]], "one sequence"), ([1.5, 2], "token numbers"), ([-1, 2], "negative"),
+                       ([1, 2**40], "too large"), ([1, 99999], "vocabulary"), ([1], "at least two")]:  # fmt: skip
+        with pytest.raises(deepdelta.Error, match=words):
+            model.logprobs(bad)
+    with pytest.raises(deepdelta.Error, match="context"):
+        model.trace([1] * 100)
+
+
+def test_errors_are_sentences(folder, model):
+    with pytest.raises(deepdelta.Error, match="no such folder"):
+        deepdelta.load(folder / "nothing")
+    with pytest.raises(deepdelta.Error, match="did you mean"):
+        deepdelta.train({"model.widht": 3}, folder / "data", folder / "x")
+    with pytest.raises(ValueError):
+        deepdelta.evaluate(model, ["no such task"], folder)
+    assert issubclass(deepdelta.Error, ValueError)
+
+
+def test_evaluation(folder, model):
+    rows = folder / "tasks" / "sciq"
+    rows.mkdir(parents=True)
+    row = {"support": "", "question": "a=3 a", "correct_answer": "3", "distractor1": "4", "distractor2": "5", "distractor3": "6"}
+    (rows / "test.jsonl").write_text(json.dumps(row) + "\n")
+    ours = deepdelta.evaluate(model, "sciq", folder / "tasks")
+    theirs = json.loads(ddl("eval", folder / "run", "--tasks", "sciq", "--data", "tasks", "--json", cwd=folder))
+    assert ours["results"] == theirs["results"]
+
+
+def test_other_threads_go_on(model):
+    counted = []
+    thread = threading.Thread(target=lambda: [counted.append(i) for i in range(100)])
+    thread.start()
+    model.generate("a", max_new_tokens=30)
+    thread.join()
+    assert len(counted) == 100
+
+
+def test_config_and_description(model):
+    assert model.residual == "ddl-cc" and model.config["channels"] == 4
+    assert model.sublayers == 4 and model.context == 48 and model.parameters > 1000
+    assert "ddl-cc" in repr(model) and pathlib.Path(model.folder).is_dir()
+    assert all(getattr(deepdelta, name).__doc__ for name in ("load", "train", "evaluate", "metrics", "Model", "Run"))

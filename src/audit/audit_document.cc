@@ -1,0 +1,291 @@
+#include "audit/audit_document.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "audit/audit_model.h"
+#include "core/error.h"
+#include "core/json_fields.h"
+
+namespace ddl {
+namespace {
+
+double number_or_nan(const Json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+// A list with a number per sublayer or depth; null is NaN.
+std::vector<double> numbers(const JsonFields& part, const std::string& name, std::size_t length) {
+  const Json& list = part.at(name);
+  if (!list.is_array() || list.size() != length)
+    part.refuse(name, fmt::format("a list of {} numbers", length));
+  std::vector<double> values;
+  for (const Json& value : list) values.push_back(number_or_nan(value));
+  return values;
+}
+
+std::vector<std::string> names(const JsonFields& part, const std::string& name) {
+  const Json& list = part.at(name);
+  if (!list.is_array() ||
+      !std::all_of(list.begin(), list.end(), [](const Json& text) { return text.is_string(); }))
+    part.refuse(name, "a list of names");
+  return list.get<std::vector<std::string>>();
+}
+
+HeatBlock heat(const JsonFields& matrix, std::string title, std::string note, std::string unit) {
+  HeatBlock block{.title = std::move(title),
+                  .note = std::move(note),
+                  .unit = std::move(unit),
+                  .rows = names(matrix, "rows"),
+                  .columns = names(matrix, "columns"),
+                  .values = {}};
+  const Json& rows = matrix.at("values");
+  const bool fits = rows.is_array() && rows.size() == block.rows.size() &&
+                    std::all_of(rows.begin(), rows.end(), [&](const Json& row) {
+                      return row.is_array() && row.size() == block.columns.size();
+                    });
+  if (!fits)
+    matrix.refuse("values", fmt::format("{} rows of {} numbers", block.rows.size(), block.columns.size()));
+  for (const Json& row : rows) {
+    block.values.emplace_back();
+    for (const Json& value : row) block.values.back().push_back(number_or_nan(value));
+  }
+  return block;
+}
+
+std::vector<double> ratio(std::vector<double> a, const std::vector<double>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] /= b[i];
+  return a;
+}
+
+// One audit, whose parts are checked as they are taken.
+struct AuditParts {
+  const std::string& name;
+  JsonFields all;
+  std::size_t S;  // sublayers
+
+  AuditParts(const std::string& model, const Json& audit)
+      : name(model), all(audit, "the audit of " + model), S(all.objects("sublayers").size()) {}
+
+  // A part that does not apply to the rule is null or absent.
+  std::optional<JsonFields> part(const std::string& key) const {
+    if (!all.has(key) || all.at(key).is_null()) return std::nullopt;
+    return all.object(key);
+  }
+};
+
+// Models side by side: a chart over depth for one number of each audit.
+struct OverDepth {
+  LinesBlock block;
+
+  OverDepth(std::string title, std::string y_label, std::string note)
+      : block{.title = std::move(title),
+              .note = std::move(note),
+              .axes = {{"sublayer", "sublayer"}},
+              .y_label = std::move(y_label),
+              .series = {}} {}
+
+  void add(const std::string& name, std::vector<double> values,
+           LinesBlock::Style style = LinesBlock::Style::kLine) {
+    LinesBlock::Series series{
+        .name = name, .group = "", .x = {}, .y = std::move(values), .lo = {}, .hi = {}, .style = style};
+    for (std::size_t s = 0; s < series.y.size(); ++s) series.x["sublayer"].push_back(static_cast<double>(s));
+    block.series.push_back(std::move(series));
+  }
+  void add_to(ReportDocument& document) const {
+    if (!block.series.empty()) document.add(block);
+  }
+};
+
+void add_comparison(ReportDocument& document, const std::vector<AuditParts>& audits) {
+  document.section("audits", "Inside the trained models");
+  TableBlock table{"Audited models",
+                   {{"model"},
+                    {"rule"},
+                    {"parameters", TableBlock::Align::kRight},
+                    {"tokens", TableBlock::Align::kRight},
+                    {"loss", TableBlock::Align::kRight, 4},
+                    {"folder"}},
+                   {}};
+  OverDepth lens("Loss of a prediction made in front of each sublayer", "nats per token",
+                 "The head reads the stream as if the network ended there. The last point is the model's own "
+                 "loss on these "
+                 "tokens.");
+  OverDepth own("Log-probability of the input token itself", "nats",
+                "With a tied embedding it begins high and falls as the network replaces what came in.");
+  OverDepth readout("What a write finds along its direction, compared with a random direction",
+                    "times as much", "1: the write looks where nothing special is.");
+  OverDepth kept("How much of each write is left at the end", "share",
+                 "Of rules that erase: what the later erasures leave of its direction. Of others: how much "
+                 "of the change is "
+                 "still there.");
+  OverDepth input("Length of the stream's readout in front of each sublayer", "|x_in|, root mean square", "");
+  OverDepth output("Length of each sublayer's output", "|h|, root mean square", "");
+  OverDepth rank("Directions that the stream uses", "effective rank", "At most the width of the model.");
+  for (const AuditParts& audit : audits) {
+    const JsonFields model = audit.all.object("model");
+    table.rows.push_back({audit.name, model.text("residual"), model.at("parameters"), audit.all.at("tokens"),
+                          audit.all.at("loss"), model.has("folder") ? model.at("folder") : Json("–")});
+    for (Json& cell : table.rows.back())
+      if (!cell.is_primitive()) cell = nullptr;
+    if (const auto part = audit.part("lens")) {
+      lens.add(audit.name, numbers(*part, "loss", audit.S + 1));
+      own.add(audit.name, numbers(*part, "own_log_probability", audit.S + 1));
+    }
+    if (const auto part = audit.part("readouts"))
+      readout.add(audit.name, ratio(numbers(*part, "readout", audit.S), numbers(*part, "random", audit.S)));
+    if (const auto part = audit.part("survival")) {
+      std::vector<double> left = numbers(*part, "left", audit.S + 1);
+      left.erase(left.begin());  // the embedding's
+      kept.add(audit.name, std::move(left));
+    } else if (const auto readouts = audit.part("readouts")) {
+      kept.add(audit.name, numbers(*readouts, "kept", audit.S), LinesBlock::Style::kDashed);
+    }
+    if (const auto part = audit.part("norms")) {
+      input.add(audit.name, numbers(*part, "input", audit.S + 1));
+      output.add(audit.name, numbers(*part, "output", audit.S));
+    }
+    if (const auto part = audit.part("rank"))
+      rank.add(audit.name, numbers(*part, part->has("state") ? "state" : "input", audit.S + 1));
+  }
+  document.add(table);
+  for (const OverDepth* chart : {&lens, &own, &readout, &kept, &input, &output, &rank})
+    chart->add_to(document);
+}
+
+// Means of a gate by class of token, the classes' columns side by side.
+HeatBlock gate_classes(const std::string& name, const JsonFields& gate) {
+  HeatBlock all{
+      .title = fmt::format("Mean {} by class of token", name),
+      .note = "Frequency and loss are thirds of the text; repeated: the window has had the token before.",
+      .unit = fmt::format("mean {}", name),
+      .rows = {},
+      .columns = {},
+      .values = {}};
+  for (const JsonFields& each : gate.objects("classes")) {
+    const HeatBlock one = heat(each.object("mean"), "", "", "");
+    if (all.rows.empty()) all.rows = one.rows, all.values.resize(one.rows.size());
+    if (one.rows.size() != all.rows.size()) each.refuse("mean", "the rows of the other classes");
+    for (const std::string& column : one.columns) all.columns.push_back(each.text("class") + ": " + column);
+    for (std::size_t s = 0; s < one.values.size(); ++s)
+      all.values[s].insert(all.values[s].end(), one.values[s].begin(), one.values[s].end());
+  }
+  return all;
+}
+
+void add_one(ReportDocument& document, const AuditParts& audit, std::size_t number) {
+  document.section(fmt::format("audit-{}", number), fmt::format("Inside {}", audit.name));
+  if (const auto part = audit.part("intervention_matrix")) {
+    HeatBlock block =
+        heat(*part, "Change of the loss when one thing is changed in one sublayer",
+             "Everything after the change is computed anew. It takes the model where it was never trained: a "
+             "large number says that the rest relies on this write as it is.",
+             "nats; positive is worse");
+    block.centre = 0;
+    document.add(block);
+  }
+  if (const auto part = audit.part("survival"))
+    document.add(
+        heat(part->object("matrix"), "How much of each write is left after each later sublayer",
+             "A row is a write, a column the sublayer after which one looks. A drop says who erased it.",
+             "share of the direction"));
+  if (const auto part = audit.part("readouts"); part && part->has("target")) {
+    OverDepth errors("Readout and target", "root mean square",
+                     "r: what the state holds along the write's direction. v: the target. r of a random "
+                     "direction: what chance "
+                     "would find.");
+    errors.add("r", numbers(*part, "readout", audit.S));
+    errors.add("v", numbers(*part, "target", audit.S));
+    errors.add("r of a random direction", numbers(*part, "random", audit.S), LinesBlock::Style::kDashed);
+    errors.add_to(document);
+    OverDepth gap("Distance between readout and target", "root mean square of r - v",
+                  "In front of the write, behind it, and at the end of the network.");
+    gap.add("before", numbers(*part, "error_before", audit.S));
+    gap.add("after", numbers(*part, "error_after", audit.S));
+    gap.add("at the end", numbers(*part, "error_end", audit.S), LinesBlock::Style::kDashed);
+    gap.add_to(document);
+  }
+  if (const auto part = audit.part("alignment"))
+    document.add(heat(
+        part->object("rms"), "Directions of two sublayers in the same token",
+        fmt::format("Random directions give {:.2f}. Erasing can only matter where directions meet again.",
+                    number_or_nan(part->at("random_rms"))),
+        "root mean square cosine"));
+  if (const auto part = audit.part("gates"))
+    for (const auto& [name, json] : audit.all.at("gates").items()) {
+      const JsonFields gate = part->object(name);
+      document.add(heat(gate.object("histogram"), fmt::format("Histogram of the {}", name),
+                        "A row is a sublayer; columns are named by the start of their bin.",
+                        "share of tokens"));
+      document.add(gate_classes(name, gate));
+    }
+}
+
+// Names that tell the audited models apart: the residual rule, with the folder where two have the same.
+std::vector<std::string> model_names(const std::vector<Json>& audits) {
+  const auto text = [](const Json& audit, const char* key) {
+    const auto model = audit.find("model");
+    if (model == audit.end() || !model->is_object()) return std::string("model");
+    const auto found = model->find(key);
+    return found != model->end() && found->is_string() ? found->get<std::string>() : std::string("model");
+  };
+  std::map<std::string, Index> uses;
+  for (const Json& audit : audits) ++uses[text(audit, "residual")];
+  std::vector<std::string> names;
+  for (const Json& audit : audits) {
+    std::string name = text(audit, "residual");
+    if (uses[name] > 1) {
+      std::string folder = text(audit, "folder");
+      while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+      name += " " + folder.substr(folder.rfind('/') + 1);
+    }
+    std::string free = name;
+    for (Index i = 2; std::find(names.begin(), names.end(), free) != names.end(); ++i)
+      free = fmt::format("{} ({})", name, i);
+    names.push_back(std::move(free));
+  }
+  return names;
+}
+
+}  // namespace
+
+bool is_audit(const std::string& text) {
+  const Json json = parse_json(text);
+  const auto format = json.is_object() ? json.find("format") : json.end();
+  return format != json.end() && *format == kAuditFormat;
+}
+
+Json parse_audit(const std::string& text, const std::string& source_name) {
+  std::string error;
+  Json json = parse_json(text, &error);
+  if (json.is_discarded())
+    throw UserError("{}: expected an audit, found a file that is not JSON: {}", source_name, error);
+  const JsonFields fields(json, source_name);
+  if (fields.text("format") != kAuditFormat)
+    fields.refuse("format", fmt::format("\"{}\", as ddl audit --out writes it", kAuditFormat));
+  if (fields.whole("version") != kAuditVersion) fields.refuse("version", fmt::format("{}", kAuditVersion));
+  return json;
+}
+
+void add_audits(ReportDocument& document, const std::vector<Json>& audits) {
+  const std::vector<std::string> names = model_names(audits);
+  std::vector<AuditParts> parts;
+  for (std::size_t i = 0; i < audits.size(); ++i) parts.emplace_back(names[i], audits[i]);
+  if (parts.empty()) return;
+  add_comparison(document, parts);
+  for (std::size_t i = 0; i < parts.size(); ++i) add_one(document, parts[i], i + 1);
+}
+
+ReportDocument audits_document(const std::vector<Json>& audits) {
+  ReportDocument document(
+      audits.size() == 1 ? "Inside " + model_names(audits)[0] : "Inside trained models",
+      "What the residual stream does on real text; docs/audit.md says what each number means");
+  add_audits(document, audits);
+  return document;
+}
+
+}  // namespace ddl

@@ -1,0 +1,24 @@
+// Audits as sections of a report: models side by side over depth, then the heat maps of each.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "report/document.h"
+
+namespace ddl {
+
+// Whether a text claims to be what `ddl audit --out` wrote.
+bool is_audit(const std::string& text);
+// Reads it. Throws UserError where it is no such file.
+Json parse_audit(const std::string& text, const std::string& source_name);
+
+// Adds sections for audits, each as audit_model() made it or parse_audit() read it. Throws UserError where a part
+// is not of the form that docs/audit.md describes.
+void add_audits(ReportDocument& document, const std::vector<Json>& audits);
+
+// A document of nothing else.
+ReportDocument audits_document(const std::vector<Json>& audits);
+
+}  // namespace ddl

@@ -1,0 +1,36 @@
+// The additive baseline as HunYuanDenseV1ForCausalLM of Hugging Face transformers, both ways. muP's scale of the logits
+// becomes part of the final norm: there and when it comes back, the model has none.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/exec.h"
+#include "core/json.h"
+#include "io/safetensors.h"
+#include "model/weight_folder.h"
+#include "model/weights.h"
+
+namespace ddl {
+
+struct HunyuanModel {
+  Json config;                         // config.json
+  std::vector<TensorToWrite> tensors;  // lie in the weights, which must outlive this
+  std::vector<float> final_norm;       // but for this one
+};
+// The configuration must be one that why_not_hunyuan (baseline_names.h) has nothing to say about.
+HunyuanModel to_hunyuan(const Weights& weights, std::optional<Index> end_of_text);
+
+// logit_scale * ln_f, what the final norm is in a program that does not scale logits.
+std::vector<float> scaled_final_norm(const Weights& weights);
+
+bool is_hunyuan_config(std::string_view config_json);
+// Throws UserError where a value is not the one that this project's baseline has, or a key is unknown.
+ModelConfig from_hunyuan_config(std::string_view config_json, const std::string& source_name);
+// Whether the folder's tensors fill that model; throws UserError where not.
+void check_hunyuan_weights(const ParamTable& table, const WeightFolder& weights);
+void load_hunyuan_weights(Weights& weights, const WeightFolder& folder, const Exec& ex);
+
+}  // namespace ddl

@@ -1,0 +1,30 @@
+// Who may ask: what is refused before anything is looked at. A page of another site that makes a visitor's browser
+// ask this server comes with a foreign Host (its name points here) or a foreign Origin, and never with JSON.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve/http.h"
+
+namespace ddl {
+
+struct GateOptions {
+  std::string api_key;                   // "": none is asked for
+  std::vector<std::string> allow_hosts;  // beside localhost, 127.0.0.1 and [::1]
+};
+
+// What refuses the request, from its headers alone; nothing where it may pass:
+//   403 foreign Host or Origin    401 no key or another    415 a POST of something else than JSON
+std::optional<HttpResponse> refuse(const HttpRequest& request, const GateOptions& options);
+
+// {"error": {"message", "type", "param", "code"}} as OpenAI's clients expect it. "" is null.
+HttpResponse error_response(int status, const std::string& message, const std::string& param = "",
+                            const std::string& code = "");
+
+// Takes as long for every `given` of one length: where they differ cannot be measured.
+bool same_key(std::string_view given, std::string_view expected);
+
+}  // namespace ddl

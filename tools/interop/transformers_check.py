@@ -1,0 +1,178 @@
+"""Checks `ddl export --layout transformers` with a real transformers, by hand:
+
+    python tools/interop/transformers_check.py build/release/ddl RUN...
+
+For every run: the log-probabilities of all tokens against `ddl score`, greedy text against `ddl generate`, decoding with
+and without the cache, two sequences of different length side by side, a few steps of the Trainer, and the way back through
+`ddl import`. For the baseline, the same weights as Qwen3 must differ.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_MODULES_CACHE", tempfile.mkdtemp())
+
+import torch
+import transformers
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, Trainer, TrainingArguments
+
+PROMPT = "Once upon a time"
+NEW_TOKENS = 40
+
+
+def ddl(*arguments):
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"ddl {arguments}: {done.stderr}")
+    return done.stdout
+
+
+def load(folder):
+    return AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True, dtype=torch.float32).eval()
+
+
+def our_log_probabilities(run, ids, vocab, work):
+    """[T-1, V] by `ddl score`: the distribution behind every token but the last."""
+    path = f"{work}/ids.txt"
+    with open(path, "w") as file:
+        file.write(" ".join(map(str, ids)))
+    rows = []
+    for line in ddl("score", run, "--tokens", path, "--json", "--top", vocab).splitlines():
+        record = json.loads(line)
+        if record["event"] == "token":
+            row = torch.empty(vocab, dtype=torch.float64)
+            for each in record["best"]:
+                row[each["token"]] = each["log_probability"]
+            rows.append(row)
+    return torch.stack(rows)
+
+
+def greedy(model, ids, **more):
+    mask = torch.ones_like(ids)
+    with torch.no_grad():
+        return model.generate(ids, attention_mask=mask, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0, **more)
+
+
+def as_qwen3(folder, ids):
+    """The negative control: Qwen3 normalises queries and keys before it rotates them."""
+    config = json.load(open(f"{folder}/config.json"))
+    renamed = {
+        name.replace("query_layernorm", "q_norm").replace("key_layernorm", "k_norm"): tensor
+        for name, tensor in load_file(f"{folder}/model.safetensors").items()
+    }
+    for key in ("model_type", "architectures", "pretraining_tp", "torch_dtype"):
+        config.pop(key, None)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3", **config)).eval()
+    missing, unexpected = model.load_state_dict(renamed, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    model.tie_weights()
+    with torch.no_grad():
+        return torch.log_softmax(model(ids).logits.double(), -1)[0]
+
+
+def padded(model, ids, vocab):
+    """The largest difference that padding in front makes to a sequence's distribution."""
+    short = ids[:, : ids.shape[1] // 2]
+    pad = ids.shape[1] - short.shape[1]
+    both = torch.cat([torch.cat([torch.zeros(1, pad, dtype=ids.dtype), short], 1), ids])
+    mask = torch.ones_like(both)
+    mask[0, :pad] = 0
+    with torch.no_grad():
+        alone = torch.log_softmax(model(short).logits.double(), -1)[0]
+        positions = (mask.cumsum(1) - 1).clamp(min=0)  # as generate() gives them
+        together = torch.log_softmax(model(both, attention_mask=mask, position_ids=positions).logits.double(), -1)[0, pad:]
+    return (alone - together).abs().max().item()
+
+
+def fine_tune(folder, ids, work):
+    """A few steps with the Trainer and gradient checkpointing; returns the folder and the losses."""
+    model = load(folder).train()
+    rows = [{"input_ids": ids[0], "labels": ids[0]} for _ in range(8)]
+    out = f"{work}/tuned"
+    arguments = TrainingArguments(
+        output_dir=f"{work}/trainer",
+        max_steps=4,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        gradient_checkpointing=True,
+        gradient_checkpointing_kwargs={"use_reentrant": False},
+        learning_rate=1e-3,
+        logging_steps=1,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = Trainer(model=model, args=arguments, train_dataset=rows)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    model.save_pretrained(out)
+    AutoTokenizer.from_pretrained(folder, trust_remote_code=True).save_pretrained(out)
+    return out, losses, model.eval()
+
+
+def check(run):
+    with tempfile.TemporaryDirectory() as work:
+        folder = f"{work}/there"
+        ddl("export", run, "--layout", "transformers", "--out", folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        model = load(folder)
+        vocab = model.config.vocab_size
+        ids = [tokenizer.eos_token_id] + tokenizer(PROMPT)["input_ids"]
+        x = torch.tensor([ids])
+        text = greedy(model, x, use_cache=True)
+        same_text = tokenizer.decode(text[0][1:], skip_special_tokens=True) == ddl(
+            "generate", run, "--prompt", PROMPT, "--temperature", 0, "--max-new-tokens", NEW_TOKENS
+        ).removesuffix("\n")
+        cached = torch.equal(text, greedy(model, x, use_cache=False))
+        beams = greedy(model, x, num_beams=3).shape[1] > x.shape[1]
+        with torch.no_grad():
+            theirs = torch.log_softmax(model(text).logits.double(), -1)[0, :-1]
+        ours = our_log_probabilities(run, text[0].tolist(), vocab, work)
+        difference = (theirs - ours).abs().max().item()
+        control = None
+        if type(model).__name__ == "HunYuanDenseV1ForCausalLM":
+            control = (as_qwen3(folder, text)[:-1] - ours).abs().max().item()
+        ddl("import", folder, "--out", f"{work}/back")
+        ddl("export", run, "--out", f"{work}/own")
+        bits = lambda name: open(f"{work}/{name}/model.safetensors", "rb").read()
+        # muP's scale becomes part of HunYuan's final norm: the same model, but not the same bits.
+        folded = control is not None and json.load(open(f"{work}/own/config.json"))["ddl"]["mup"]
+        same_bits = bits("back") == bits("own")
+        pad = padded(model, text, vocab)
+        tuned, losses, model = fine_tune(folder, text, work)
+        ddl("import", tuned, "--out", f"{work}/tuned-back")
+        with torch.no_grad():
+            theirs = torch.log_softmax(model(text).logits.double(), -1)[0, :-1]
+        tuned_difference = (theirs - our_log_probabilities(f"{work}/tuned-back", text[0].tolist(), vocab, work)).abs().max().item()
+        # The way back is the same bits: what ddl exports again is what the Trainer saved.
+        ddl("export", f"{work}/tuned-back", "--layout", "transformers", "--out", f"{work}/again")
+        saved, again = load_file(f"{tuned}/model.safetensors"), load_file(f"{work}/again/model.safetensors")
+        tuned_bits = all(torch.equal(saved[name], again[name]) for name in again)
+    largest = ours.abs().max().item()
+    ok = (
+        same_text and cached and beams and difference < 1e-5 and pad < 1e-4 and tuned_bits
+        and (same_bits or folded) and losses[-1] < losses[0] and tuned_difference < 1e-5 * largest
+        and (control is None or control > 1e-2)
+    )
+    print(
+        f"{'ok  ' if ok else 'FAIL'} {os.path.basename(run):14} {type(model).__name__:26} log p {difference:.1e} of {largest:.1f}"
+        f"  text {same_text}  cache {cached}  padding {pad:.0e}  back {same_bits}"
+        f"  tuned {losses[0]:.3f} -> {losses[-1]:.3f}, log p {tuned_difference:.1e}, bits {tuned_bits}"
+        + ("" if control is None else f"  as Qwen3 {control:.2f}"),
+        flush=True,
+    )
+    return ok
+
+
+program, *runs = sys.argv[1:]
+torch.set_num_threads(1)
+print(f"transformers {transformers.__version__}, torch {torch.__version__}")
+sys.exit(0 if all([check(run) for run in runs]) else 1)
