@@ -127,7 +127,7 @@ void add_eval_command(Command app) {
   eval.add_option("--skip-bad", c->corpus.skip_bad, "Bad rows of a text to leave out before it is an error")
       .non_negative()
       .show_default();
-  eval.add_option("--engine", c->load.engine, "native, or the slow reference").one_of(engine_names());
+  eval.add_option("--engine", c->load.engine, "native, torch, or the slow reference").one_of(engine_names());
   eval.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
   eval.add_option("--shots", c->request.shots, "Examples before each question").show_default();
   eval.add_option("--limit", c->request.limit, "Only the first documents of each task or text; 0: all")

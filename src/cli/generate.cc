@@ -194,7 +194,8 @@ void add_generate_command(Command app) {
       .show_default();
   generate.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
-  generate.add_option("--engine", c->load.engine, "native, or the slow reference").one_of(engine_names());
+  generate.add_option("--engine", c->load.engine, "native, torch, or the slow reference")
+      .one_of(engine_names());
   generate.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
   generate.add_flag("--json", c->json, "One JSON record per text");
   generate.on_run([c, prompt] {

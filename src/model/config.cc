@@ -50,7 +50,7 @@ void ModelConfig::describe(Options& o) {
   o.add("model.output_std_factor", output_std_factor,
         "output projections start at this times their usual deviation, hidden / sqrt(layers)")
       .range(0, 100);
-  o.add("model.engine", engine, "what computes: native, or the slow and obviously right reference")
+  o.add("model.engine", engine, "what computes: native, torch (./ddl setup torch), or the slow reference")
       .choices(engine_names());
   o.add("model.precision", precision, "GEMM inputs; auto: bf16 where the CPU has it, else f32")
       .choices({"auto", "f32", "bf16"});

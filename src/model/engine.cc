@@ -1,6 +1,10 @@
 #include "model/engine.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "core/error.h"
+#include "core/plugin.h"
 #include "model/native/engine.h"
 #include "model/plan.h"
 #include "model/reference/engine.h"
@@ -8,23 +12,49 @@
 namespace ddl {
 namespace {
 
-// A new engine is one line here.
+// A new engine is one line here. The torch engine is in a library of its own.
 std::vector<const Engine*> engines() { return {&native_engine(), &reference_engine()}; }
+constexpr const char* kTorch = "torch";
+
+const Engine& torch_engine() {
+  using Get = const Engine* (*)();
+  static const auto get = reinterpret_cast<Get>(torch_plugin_symbol("ddl_torch_engine", "the torch engine"));
+  return *get();
+}
+
+std::string& device_setting() {
+  static std::string device = "auto";
+  return device;
+}
 
 }  // namespace
 
 std::vector<std::string> engine_names() {
   std::vector<std::string> names;
   for (const Engine* engine : engines()) names.push_back(engine->name());
+  names.push_back(kTorch);
   return names;
 }
 
 const Engine& find_engine(const std::string& name) {
   for (const Engine* engine : engines())
     if (engine->name() == name) return *engine;
+  if (name == kTorch) return torch_engine();
   throw UserError("no engine '{}'; there are {} (nearest: {})", name, fmt::join(engine_names(), ", "),
                   nearest(name, engine_names()));
 }
+
+void choose_device(const std::string& device) {
+  const std::string gpu = "cuda:";
+  const bool numbered = device.starts_with(gpu) && device.size() > gpu.size() &&
+                        device.size() <= gpu.size() + 2 &&
+                        std::all_of(device.begin() + std::ssize(gpu), device.end(),
+                                    [](unsigned char c) { return std::isdigit(c) != 0; });
+  if (device != "cpu" && device != "cuda" && device != "auto" && !numbered)
+    throw UserError("the device is '{}'; expected cpu, cuda, cuda:N (N from 0) or auto", device);
+  device_setting() = device == "cuda" ? "cuda:0" : device;
+}
+const std::string& chosen_device() { return device_setting(); }
 
 std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,
                                                const OptimizerConfig& optimizer, std::uint64_t seed,

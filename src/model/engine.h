@@ -2,6 +2,7 @@
 // a scorer. Which one it is, model.engine says; nobody above this header asks.
 //   native       the CPU kernels of this project
 //   reference    the scalar oracle (src/ref) in double precision: slow and obviously right
+//   torch        LibTorch, on CPUs and GPUs: an optional part (src/torch), opened when somebody asks for it
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,13 @@ class Engine {
 };
 
 std::vector<std::string> engine_names();
-const Engine& find_engine(const std::string& name);  // throws UserError, naming the nearest
+// Throws UserError, naming the nearest, or saying what to install.
+const Engine& find_engine(const std::string& name);
+
+// Where the torch engine computes: "cpu", "cuda" (the first GPU), "cuda:N", or "auto", a GPU where there is one. A choice of
+// this process, no part of a model or a run. Throws UserError on anything else.
+void choose_device(const std::string& device);
+const std::string& chosen_device();
 
 // By the configuration's engine.
 

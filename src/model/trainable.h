@@ -52,6 +52,8 @@ class TrainableModel {
   virtual double loss(const BatchView& batch, const TokenScores& scores, const Exec& ex) = 0;
   virtual double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) = 0;
   virtual std::span<float> gradients() = 0;
+  // False where gradients() is a copy for looking at, so that several ranks cannot sum what is in it.
+  virtual bool gradients_are_here() const { return true; }
   // The same as loss_and_grad, and tells during the backward pass which gradients (floats of the table, from begin to before
   // end) are final, each once and in an order that the configuration fixes. An engine that cannot says all of them at the end.
   using GradientsReady = FunctionRef<void(Index begin, Index end)>;

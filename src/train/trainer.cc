@@ -103,6 +103,10 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const Exec& ex, C
         "torch");
   model_ = make_trainable(config.model, shape_of(config), optimizer_of(config, comm),
                           static_cast<std::uint64_t>(config.train.seed), ex);
+  if (!comm.alone() && !model_->gradients_are_here())
+    throw UserError(
+        "several ranks on GPUs are not there yet: gradients are summed on the CPU; use one rank, or --device "
+        "cpu");
   if (shares_state())
     model_->optimizer().set_exchange([this] {
       exchange_parameters(comm_, model_->weights().table(), model_->weights().values());

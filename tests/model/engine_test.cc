@@ -154,7 +154,7 @@ TEST(Engine, AnUnknownOneIsRefusedWithTheList) {
   ModelConfig m = model_config({});
   m.engine = "nativ";
   const auto has_list = [](const std::string& message) {
-    return contains(message, "nativ") && contains(message, "native, reference");
+    return contains(message, "nativ") && contains(message, "native, reference, torch");
   };
   const Weights weights(m);
   EXPECT_TRUE(has_list(message_of<UserError>([&] { trainable(m, {1, 4}); })));
@@ -162,12 +162,36 @@ TEST(Engine, AnUnknownOneIsRefusedWithTheList) {
   EXPECT_TRUE(has_list(message_of<UserError>([&] { make_tree_scorer(weights, {}, Exec{}); })));
   const std::string option = message_of<UserError>([&] { m.set("model.engine=nativ"); });
   EXPECT_TRUE(contains(option, "native") && contains(option, "reference")) << option;
-  EXPECT_EQ(engine_names(), (std::vector<std::string>{"native", "reference"}));
+  EXPECT_EQ(engine_names(), (std::vector<std::string>{"native", "reference", "torch"}));
 }
+
+// The torch engine is in a library that this program cannot open: it says what to do in one line.
+TEST(Engine, TheTorchEngineIsAPart) {
+  ModelConfig m = model_config({});
+  m.engine = "torch";
+  const std::string message = message_of<UserError>([&] { trainable(m, {1, 4}); });
+  EXPECT_TRUE(contains(message, "./ddl setup torch")) << message;
+  EXPECT_FALSE(contains(message, "\n")) << message;
+}
+
+TEST(Engine, DevicesHaveNames) {
+  for (const char* device : {"cpu", "cuda:3", "auto"}) {
+    choose_device(device);
+    EXPECT_EQ(chosen_device(), device);
+  }
+  choose_device("cuda");
+  EXPECT_EQ(chosen_device(), "cuda:0");
+  for (const char* device : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "cuda:1234"})
+    EXPECT_TRUE(contains(message_of<UserError>([&] { choose_device(device); }), "cuda:N")) << device;
+  EXPECT_EQ(chosen_device(), "cuda:0");  // as before
+  choose_device("auto");
+}
+
+const std::vector<std::string> kBoth = {"native", "reference"};
 
 // What is refused is refused by both.
 TEST(Engine, BothRefuseWhatDoesNotFit) {
-  for (const std::string& engine : engine_names()) {
+  for (const std::string& engine : kBoth) {
     const ModelConfig m = on_engine(engine, {});
     EXPECT_TRUE(contains(message_of<UserError>([&] { trainable(m, {1, 17}); }), "1 to 16 tokens")) << engine;
     const Weights weights(m);
@@ -200,7 +224,7 @@ TEST(Engine, BothRefuseWhatDoesNotFit) {
 TEST(Engine, BothRefuseABatchWithoutTargets) {
   const auto x = tokens(4, 1);
   const std::vector<std::int32_t> none(4, -1);
-  for (const std::string& engine : engine_names()) {
+  for (const std::string& engine : kBoth) {
     const auto model = trainable(on_engine(engine, {}), {1, 4});
     EXPECT_THROW(model->loss({x.data(), none.data()}, {}, Exec{}), UserError) << engine;
     EXPECT_THROW(model->loss_and_grad({x.data(), none.data()}, 1, Exec{}), UserError) << engine;

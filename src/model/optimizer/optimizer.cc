@@ -50,16 +50,20 @@ std::vector<int> state_owners(const ParamTable& table, int ranks) {
   return owners;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const ParamTable& table, double hidden_lr_factor,
-                                          const OptimizerConfig& config, Arena& arena) {
+ParamTable with_optimizer_choices(const ParamTable& table, const OptimizerConfig& config) {
   const std::vector<int> owners = state_owners(table, config.share.ranks);
   auto owner = owners.begin();
-  const ParamTable chosen = table.with_choices([&](Param& p) {
+  return table.with_choices([&](Param& p) {
     p.updated_here = *owner++ == config.share.rank;
     if (config.decay == "all-but-norms") p.decays = !p.norm;
     if (config.mup_rates == "all-but-embedding") p.scaled_rate = !p.embedding;
   });
-  return find_optimizer(config.name).make(chosen, hidden_lr_factor, config, arena);
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const ParamTable& table, double hidden_lr_factor,
+                                          const OptimizerConfig& config, Arena& arena) {
+  return find_optimizer(config.name)
+      .make(with_optimizer_choices(table, config), hidden_lr_factor, config, arena);
 }
 
 void OptimizerConfig::choose(const std::string& optimizer) {

@@ -50,6 +50,8 @@ struct TensorEntry {
   double lr_factor = 1;
   bool decays = false;
 };
+// What decays, whose rate mup scales and what this rank updates, as the configuration chooses.
+ParamTable with_optimizer_choices(const ParamTable& table, const OptimizerConfig& config);
 // Those that are updated here.
 std::vector<TensorEntry> tensor_entries(const ParamTable& table, double hidden_lr_factor);
 

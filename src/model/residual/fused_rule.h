@@ -63,6 +63,7 @@ template <class T>
 class FusedRule final : public ResidualRule<T> {
  public:
   FusedRule(const ModelConfig& config, FusedSpec spec);
+  const FusedSpec& spec() const { return spec_; }
 
   void add_params(ParamTable& table) override;
   void plan(Arena& arena, const Room& room) override;

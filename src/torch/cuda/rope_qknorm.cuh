@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(kRopeThreads) rope_forward_kernel(RopeArgs<T> 
   }
   const float rstd = 1 / sqrtf(warp_sum(squares) / static_cast<float>(a.K) + kQkNormEps);
   if (lane == 0) a.rstd_N2H[at.rstd] = rstd;
-  const float* w = a.w_K[which];
-  T* y = a.y_NC[which] + at.output;
+  const float* w = which == 0 ? a.w_K[0] : a.w_K[1];  // no index into arguments: it would copy them
+  T* y = (which == 0 ? a.y_NC[0] : a.y_NC[1]) + at.output;
   DDL_UNROLL for (int p = 0; p < kRopePairs; ++p) {
     const int i = lane + kWarp * p;
     if (i >= half) continue;
@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(kRopeThreads) rope_backward_kernel(RopeArgs<T>
             which = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(blockIdx.x) * kRopeWarps + static_cast<int>(threadIdx.x) / kWarp;
   const int warps = static_cast<int>(gridDim.x) * kRopeWarps;
-  const float* w = a.w_K[which];
+  const float* w = which == 0 ? a.w_K[0] : a.w_K[1];  // no index into arguments: it would copy them
   Pair dw[kRopePairs] = {};
   for (int item = warp; item < a.N * a.H; item += warps) {
     const RopePlace<T> at(a, item, which);
-    const T* dy = a.dy_NC[which] + at.output;
+    const T* dy = (which == 0 ? a.dy_NC[0] : a.dy_NC[1]) + at.output;
     const float rstd = a.rstd_N2H[at.rstd];
     Pair x[kRopePairs], u[kRopePairs];
     float sum = 0;  // of u n, with n = r rstd and u = dy w

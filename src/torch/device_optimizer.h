@@ -1,0 +1,45 @@
+// The optimizer of a model whose parameters are not in this process's memory. AdamW is ATen's fused one, where the
+// parameters are; any other optimizer runs on the host, on copies. The host's Optimizer keeps the state for checkpoints:
+// download() brings it there, upload() takes it back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "model/optimizer/optimizer.h"
+#include "torch/flat_parameters.h"
+
+namespace ddl {
+
+class DeviceOptimizer {
+ public:
+  DeviceOptimizer(const Weights& weights, const OptimizerConfig& config, Optimizer& host,
+                  FlatParameters& parameters);
+
+  Optimizer::Update step(Weights& weights, double lr, const Exec& ex);
+  void download();
+  void upload();
+
+ private:
+  struct Group {  // tensors that are updated alike
+    double lr_factor = 1;
+    bool decays = false;
+    std::vector<at::Tensor> values, gradients, mean, square;
+  };
+  // A piece of state, where it is used and where it is kept.
+  struct Mirror {
+    at::Tensor device, host;
+  };
+  Optimizer::Update step_on_host(Weights& weights, double lr, const Exec& ex);
+
+  const OptimizerConfig config_;
+  Optimizer& host_;
+  FlatParameters& parameters_;
+  const bool fused_;
+  std::vector<Group> groups_;
+  std::vector<Mirror> mirrors_;
+  at::Tensor average_;
+};
+
+}  // namespace ddl

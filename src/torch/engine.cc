@@ -1,0 +1,78 @@
+// The torch engine: ATen's products and attention, autograd, and this project's residual rules. On the CPU it computes
+// what the native engine does, to rounding; on a GPU it is what makes large models possible.
+//
+// Decoding and scoring are the native engine's, on the CPU, from the weights in this process's memory.
+#include "model/engine.h"
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <dlfcn.h>
+
+#include <string>
+
+#include "core/error.h"
+#include "model/native/engine.h"
+#include "torch/trainable.h"
+
+namespace ddl {
+namespace {
+
+// Torch's CUDA half is a library of its own, half a gigabyte, which is opened where somebody wants it.
+std::string cuda_problem() {
+  static const std::string problem = [] {
+    if (!::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
+      return std::string("this machine has no NVIDIA driver (libcuda.so.1 cannot be opened)");
+    if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) {
+      const char* const reason = ::dlerror();
+      return fmt::format("torch's CUDA libraries cannot be opened ({}); run: ./ddl setup cuda",
+                         reason ? reason : "no reason given");
+    }
+    if (at::detail::getCUDAHooks().deviceCount() == 0) return std::string("there is no GPU");
+    return std::string();
+  }();
+  return problem;
+}
+
+// "cpu", "cuda", "cuda:N" or "auto".
+at::Device device_of(const std::string& chosen) {
+  if (chosen == "cpu") return at::Device(at::kCPU);
+  const std::string problem = cuda_problem();
+  if (chosen == "auto" && !problem.empty()) return at::Device(at::kCPU);
+  if (!problem.empty()) throw UserError("--device {}: {}", chosen, problem);
+  const at::Device device(chosen == "auto" ? std::string("cuda:0") : chosen);
+  const int devices = at::detail::getCUDAHooks().deviceCount();
+  if (device.has_index() && device.index() >= devices)
+    throw UserError("--device {}: this machine has {} GPU{}, counted from 0", chosen, devices,
+                    devices == 1 ? "" : "s");
+  return device;
+}
+
+class TorchEngine final : public Engine {
+ public:
+  std::string name() const override { return "torch"; }
+  std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,
+                                                 const OptimizerConfig& optimizer, std::uint64_t seed,
+                                                 const Exec& ex) const override {
+    TorchPlace place{.device = device_of(chosen_device())};
+#ifdef DDL_CUDA_KERNELS
+    if (place.device.is_cuda()) place.kernels = &cuda::gpu_kernels();
+#endif
+    return make_torch_trainable(config, shape, optimizer, seed, ex, place);
+  }
+  std::unique_ptr<Decoder> make_decoder(const Weights& weights, const DecoderShape& shape,
+                                        const Exec& ex) const override {
+    return make_native_decoder(weights, shape, ex);
+  }
+  std::unique_ptr<TreeScorer> make_tree_scorer(const Weights& weights, const TreeShape& shape,
+                                               const Exec& ex) const override {
+    return make_native_tree_scorer(weights, shape, ex);
+  }
+};
+
+}  // namespace
+}  // namespace ddl
+
+extern "C" const ddl::Engine* ddl_torch_engine() {
+  static const ddl::TorchEngine engine;
+  return &engine;
+}
