@@ -3,6 +3,7 @@
 // Shape letters used in names throughout the project (memory order, last is contiguous):
 //   B batch   T time   N = B*T tokens   C width (the paper's d)   D value channels (the paper's d_v)
 //   H heads   K head size   F MLP width   V vocabulary
+//   O outputs and I inputs of a matrix   E taps of a convolution   R rows of a part   S sublayers
 #pragma once
 
 #include <cstddef>

@@ -84,7 +84,7 @@ Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index 
 }  // namespace
 
 std::string why_not_in_reference(const ModelConfig& c) {
-  if (const std::string reason = find_rule(c.residual()).not_in_reference(c); !reason.empty())
+  if (const std::string reason = find_rule(c.residual()).why_not_in_reference(c); !reason.empty())
     return fmt::format("{}: {}", c.residual(), reason);
   if (c.mlp_width() != 8 * c.width / 3)
     return fmt::format("model.mlp is {}; its MLP is floor(8/3 width) = {} wide", c.mlp_width(),

@@ -11,7 +11,7 @@ namespace ddl::ref {
 
 enum class Expand { identity, repeat, conv };
 enum class Read { identity, channel, token };
-enum class Write { additive, delta, write_only, elsewhere };  // elsewhere: a derived rule has its own
+enum class Write { additive, delta, write_only, own };  // own: that of the derived rule
 enum class Gate { linear, two_layer };
 enum class Value { sigmoid, biased, linear, constant };
 
@@ -82,7 +82,7 @@ class PaperRule : public Rule<Num> {
     compressor("readout");
     for (Index i = 0; i < layers_; ++i) {
       const std::string block = "transformer.h." + std::to_string(i) + ".";
-      if (c_.write != Write::additive && c_.write != Write::elsewhere)
+      if (c_.write != Write::additive && c_.write != Write::own)
         branches(block + "ddl_attn"), branches(block + "ddl_mlp");
       if (c_.compressor_per_sublayer)
         compressor(block + "compress_attn"), compressor(block + "compress_mlp");

@@ -114,7 +114,7 @@ class AdditiveExpandedOracle : public ref::PaperRule<Num> {
             .embed_kernel = options.embed_kernel,
             .expand = ref::Expand::conv,
             .read = ref::Read::channel,
-            .write = ref::Write::elsewhere,
+            .write = ref::Write::own,
             .compressor_per_sublayer = options.compressor == "sublayer"};
   }
   const Index layers_;

@@ -226,7 +226,7 @@ std::vector<RuleEntry> delta_rules() {
                                      : OptionSetPtr(DeltaOptions(wiring.expand, wiring.read));
     RuleEntry entry = fused_rule(wiring.name, wiring.summary, options, spec_of);
     entry.paper = wiring.paper;
-    entry.not_in_reference = why_not_released;
+    entry.why_not_in_reference = why_not_released;
     entries.push_back(with_oracle<DeltaOracle>(std::move(entry)));
   }
   return entries;

@@ -38,8 +38,8 @@ struct RuleEntry {
   MakeOracle<ref::Var> tape_oracle = {};
   // What the standard deviation of the sublayers' output projections is multiplied by at the start.
   std::function<double(const ModelConfig&)> output_std_factor = [](const ModelConfig&) { return 1.0; };
-  // Why the paper's released code cannot express a model with this rule; null: it can.
-  std::function<std::string(const ModelConfig&)> not_in_reference = [](const ModelConfig&) {
+  // Why the paper's released code cannot express a model with this rule; "" where it can.
+  std::function<std::string(const ModelConfig&)> why_not_in_reference = [](const ModelConfig&) {
     return std::string("a rule of its own");
   };
 };
