@@ -55,7 +55,7 @@ TEST(ReferenceLayout, ThereAndBackGivesTheSameBits) {
   for (const std::string& rule : rule_names())
     for (const char* gate : {"linear", "two-layer"})
       for (Index channels : {1, 2, 3, 4}) {
-        if (find_rule(rule).not_in_reference(model_config({})) == "a rule of its own") continue;
+        if (find_rule(rule).why_not_in_reference(model_config({})) == "a rule of its own") continue;
         const ModelConfig config = exportable(rule, gate, channels);
         if (!why_not_in_reference(config).empty()) continue;
         exported.insert(rule);
