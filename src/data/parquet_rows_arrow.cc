@@ -80,7 +80,7 @@ void read_column(parquet::ColumnReader& any, const Leaf& leaf, std::vector<Json>
         continue;
       }
       if (repetition[i] == 0) rows.push_back(Json::array());
-      if (rows.empty()) throw parquet::ParquetException("a list goes on that never began");
+      if (rows.empty()) throw parquet::ParquetException("a list continues that never began");
       if (definition[i] >= leaf.list_level) rows.back().push_back(std::move(value));
     }
   }
