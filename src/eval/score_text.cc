@@ -1,7 +1,6 @@
 #include "eval/score_text.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "core/error.h"
@@ -14,8 +13,8 @@ namespace ddl {
 namespace {
 
 // The order of likelihood, the same as NextToken::is_most_likely's.
-bool before(const NextToken& next, Index a, Index b) {
-  return next.logits_V[a] != next.logits_V[b] ? next.logits_V[a] > next.logits_V[b] : a < b;
+bool before(std::span<const float> logits_V, Index a, Index b) {
+  return logits_V[a] != logits_V[b] ? logits_V[a] > logits_V[b] : a < b;
 }
 
 std::vector<GateValues> gates_at(const Trace& trace, Index n) {
@@ -34,18 +33,30 @@ std::vector<GateValues> gates_at(const Trace& trace, Index n) {
 
 Index rank_of(const NextToken& next, std::int32_t token) {
   Index rank = 1;
-  for (Index v = 0; v < std::ssize(next.logits_V); ++v) rank += before(next, v, token);
+  for (Index v = 0; v < std::ssize(next.logits_V); ++v) rank += before(next.logits_V, v, token);
   return rank;
 }
 
+std::vector<std::int32_t> most_likely(std::span<const float> logits_V, Index count) {
+  const auto first = [&](std::int32_t a, std::int32_t b) { return before(logits_V, a, b); };
+  std::vector<std::int32_t> best;  // a heap with the least likely in front, which leaves next
+  for (std::int32_t v = 0; count > 0 && v < std::ssize(logits_V); ++v) {
+    if (std::ssize(best) == count) {
+      if (!first(v, best.front())) continue;
+      std::pop_heap(best.begin(), best.end(), first);
+      best.pop_back();
+    }
+    best.push_back(v);
+    std::push_heap(best.begin(), best.end(), first);
+  }
+  std::sort_heap(best.begin(), best.end(), first);
+  return best;
+}
+
 std::vector<LikelyToken> most_likely(const NextToken& next, Index count) {
-  std::vector<std::int32_t> order(next.logits_V.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + std::min(count, std::ssize(order));
-  std::partial_sort(order.begin(), end, order.end(),
-                    [&](std::int32_t a, std::int32_t b) { return before(next, a, b); });
   std::vector<LikelyToken> best;
-  for (auto at = order.begin(); at != end; ++at) best.push_back({*at, next.log_probability(*at)});
+  for (const std::int32_t token : most_likely(next.logits_V, count))
+    best.push_back({token, next.log_probability(token)});
   return best;
 }
 
@@ -60,6 +71,9 @@ void score_text(const Weights& weights, std::span<const std::int32_t> tokens, co
     if (token < 0 || token >= config.vocab)
       throw UserError("token {} is not in the model's vocabulary of {}", token, config.vocab);
   const auto tree = make_tree_scorer(weights, {}, ex);
+  std::optional<Weights> unpacked;  // a trace reads f32 weights
+  if (options.gates && weights.packed()) unpacked = to_format(weights, WeightFormat::kF32, ex);
+  const Weights& traced = unpacked ? *unpacked : weights;
   Index position = 1;
   const auto score_window = [&](const ScoreRequest& window) {
     std::vector<std::int32_t> input = window.context;
@@ -67,7 +81,7 @@ void score_text(const Weights& weights, std::span<const std::int32_t> tokens, co
     const Index first = std::ssize(window.context) - 1;  // the input that predicts the first scored token
     std::optional<Trace> trace;
     if (options.gates) {
-      trace = trace_tokens(weights, input, ex);
+      trace = trace_tokens(traced, input, ex);
       if (gates_at(*trace, 0).empty())
         throw UserError("the residual rule {} has no gates", config.residual());
     }

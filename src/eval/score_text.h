@@ -43,6 +43,7 @@ void score_text(const Weights& weights, std::span<const std::int32_t> tokens, co
                 FunctionRef<void(const ScoredToken&)> scored, const Exec& ex);
 
 // The `count` most likely tokens; of equal ones the first in the vocabulary comes first.
+std::vector<std::int32_t> most_likely(std::span<const float> logits_V, Index count);
 std::vector<LikelyToken> most_likely(const NextToken& next, Index count);
 Index rank_of(const NextToken& next, std::int32_t token);
 

@@ -88,6 +88,9 @@ TEST_F(ScoreText, EqualLogitsAreRankedByTheVocabulary) {
   EXPECT_EQ(rank_of(next, 0), 4);
   const std::vector<LikelyToken> best = most_likely(next, 9);
   ASSERT_EQ(best.size(), 4u);
+  EXPECT_EQ(most_likely(logits, 2), (std::vector<std::int32_t>{1, 2}));
+  EXPECT_EQ(most_likely(logits, 3), (std::vector<std::int32_t>{1, 2, 3}));
+  EXPECT_TRUE(most_likely(logits, 0).empty());
   EXPECT_EQ(best[0].token, 1);
   EXPECT_EQ(best[1].token, 2);
   EXPECT_EQ(best[3].token, 0);
@@ -116,6 +119,20 @@ TEST_F(ScoreText, GatesAreTheOracles) {
   for (const TraceSeries& series : trace.by_sublayer[1])
     for (Index i = 0; series.name == "target" && i < 9 * series.per_token; ++i)
       EXPECT_NEAR(series.value_NP[i], truth.sublayers[1].v_ND[i], kClose);
+}
+
+// A small format's gates are those of the numbers it stands for.
+TEST_F(ScoreText, GatesOfSmallWeights) {
+  const std::vector<std::int32_t> ids = tokens(20, 4);  // more than one window
+  weights = to_format(weights, WeightFormat::kQ8, Exec{});
+  const std::vector<ScoredToken> small = score(ids, {.gates = true}), without = score(ids);
+  weights = to_format(weights, WeightFormat::kF32, Exec{});
+  const std::vector<ScoredToken> plain = score(ids, {.gates = true});
+  ASSERT_EQ(small.size(), plain.size());
+  for (std::size_t n = 0; n < small.size(); ++n) {
+    EXPECT_EQ(small[n].gates[0].value_S, plain[n].gates[0].value_S) << n;
+    EXPECT_EQ(small[n].log_probability, without[n].log_probability) << "scored as it is stored";
+  }
 }
 
 TEST_F(ScoreText, AnswersOddRequests) {
