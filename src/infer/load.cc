@@ -20,33 +20,39 @@ std::unique_ptr<Tokenizer> load_model_tokenizer(const StoredModel& stored, const
 namespace {
 
 WeightFormat chosen_format(const StoredModel& stored, const LoadOptions& options) {
-  const std::string& asked = options.weights;
-  if (asked.empty()) return stored.format();
-  if (asked != "auto") {
-    const WeightFormat format = parse_weight_format(asked);
-    if (format != WeightFormat::kF32 && !options.precision.empty() && options.precision != "f32")
-      throw UserError(
-          "--weights {} and --precision {}: small weights are multiplied with f32 numbers; leave one out",
-          asked, options.precision);
-    return format;
-  }
-  if (stored.format() != WeightFormat::kF32) return stored.format();
+  if (!options.weights.empty() && options.weights != "auto") return parse_weight_format(options.weights);
+  if (options.weights.empty() || stored.format() != WeightFormat::kF32) return stored.format();
   // Whoever names a precision or the reference engine means the stored numbers themselves.
   return options.precision.empty() && options.engine != "reference" ? WeightFormat::kBf16
                                                                     : WeightFormat::kF32;
+}
+
+void check_precision(const StoredModel& stored, WeightFormat format, const std::string& precision) {
+  if (format == WeightFormat::kF32 || precision.empty() || precision == "f32") return;
+  const std::string name(info(format).name);
+  if (stored.format() == format)
+    throw UserError(
+        "{}: the weights are stored as {}, and small weights are multiplied with f32 numbers: leave out "
+        "--precision {}, or ask for --weights f32 as well",
+        stored.folder(), name, precision);
+  throw UserError(
+      "--weights {} and --precision {}: small weights are multiplied with f32 numbers; leave one out", name,
+      precision);
 }
 
 }  // namespace
 
 LoadedModel load_model(const std::string& path, const LoadOptions& options, const Exec& ex) {
   const StoredModel stored(path);
+  const WeightFormat format = chosen_format(stored, options);
+  check_precision(stored, format, options.precision);
   ModelConfig config = stored.config();
   if (!options.precision.empty()) config.precision = options.precision;
   if (!options.engine.empty()) config.engine = options.engine;
   auto tokenizer = load_model_tokenizer(stored, options.tokenizer);
   if (!tokenizer && options.missing_tokenizer == LoadOptions::kRefuse)
     throw UserError("{}: there is no tokenizer.json; name a tokenizer (--tokenizer)", stored.folder());
-  LoadedModel loaded{stored.folder(), Weights(config, chosen_format(stored, options)), std::move(tokenizer)};
+  LoadedModel loaded{stored.folder(), Weights(config, format), std::move(tokenizer)};
   stored.load(loaded.weights, ex);
   // The reference engine computes with any numbers, but only where they lie in the array.
   if (config.engine == "reference" && loaded.weights.packed())

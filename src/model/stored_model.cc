@@ -1,6 +1,8 @@
 #include "model/stored_model.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "io/checkpoint_folder.h"
 #include "model/config_json.h"
@@ -63,7 +65,13 @@ void StoredModel::load(Weights& weights, const Exec& ex) const {
   if (weights.format() != format_) {
     Weights stored(weights.config(), format_);
     load(stored, ex);
-    weights = to_format(stored, weights.format(), ex);
+    Weights converted = to_format(stored, weights.format(), ex);
+    if (weights.packed()) {
+      weights = std::move(converted);
+    } else {  // small weights know f32 alone, and what was asked for may compute in bf16
+      std::copy_n(converted.values().begin(), converted.values().size(), weights.values().begin());
+      weights.update_copy(ex);
+    }
   } else if (format_ != WeightFormat::kF32)
     load_packed_weights(weights, weights_, ex);
   else if (layout_ == StoredLayout::kReleased)

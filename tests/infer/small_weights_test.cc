@@ -1,6 +1,7 @@
 // Models whose folders hold small weights: written by `ddl quantize`, loaded by every command, and damaged.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "infer/load.h"
@@ -87,6 +88,20 @@ TEST(SmallWeights, WhatIsAskedForTwiceIsRefused) {
   EXPECT_TRUE(
       contains(error([&] { load_model(folder / "model", {.precision = "bf16", .weights = "q8"}, Exec{}); }),
                "leave one out"));
+  // What is stored counts like what is asked for; f32 weights may be multiplied in bf16 again.
+  for (const char* weights : {"", "auto", "q8"}) {
+    const std::string refused =
+        error([&] { load_model(folder / "q8", {.precision = "bf16", .weights = weights}, Exec{}); });
+    EXPECT_TRUE(contains(refused, "stored as q8")) << weights << ": " << refused;
+    EXPECT_EQ(load_model(folder / "q8", {.precision = "f32", .weights = weights}, Exec{}).weights.format(),
+              WeightFormat::kQ8);
+  }
+  const LoadedModel wide = load_model(folder / "q8", {.precision = "bf16", .weights = "f32"}, Exec{});
+  EXPECT_EQ(wide.weights.config().precision, "bf16");
+  ASSERT_NE(wide.weights.copy(), nullptr);
+  const LoadedModel plain = load_model(folder / "q8", {.precision = "f32", .weights = "f32"}, Exec{});
+  EXPECT_TRUE(std::ranges::equal(wide.weights.values(), plain.weights.values()));
+  EXPECT_EQ(wide.weights.copy()[100], to_bf16(plain.weights.values()[100]));
   EXPECT_TRUE(contains(error([&] { load_model(folder / "model", {.weights = "q5"}, Exec{}); }),
                        "there are f32, bf16, q8, q4"));
   EXPECT_TRUE(
