@@ -49,9 +49,14 @@ void add_gates(Numbers& row, Columns& columns, const Json& record) {
   }
 }
 
-// By step. A step that was recorded twice, before an interruption and after it: the newer number counts.
+// By step. Where a run went back to an earlier step, what it had recorded from there on was abandoned.
 std::map<Index, Numbers> read_steps(const std::string& run, Columns& columns) {
   std::map<Index, Numbers> steps;
+  std::map<std::string, Index> newest;  // of each event, since the run last went back
+  const auto drop_from = [&](std::map<Index, Numbers>::iterator first) {
+    steps.erase(first, steps.end());
+    newest.clear();
+  };
   const std::string file = run + "/metrics.jsonl";
   if (!std::filesystem::exists(file)) return steps;
   const std::string text = read_file(file, kMetricsBytes);
@@ -65,8 +70,12 @@ std::map<Index, Numbers> read_steps(const std::string& run, Columns& columns) {
       continue;
     const std::string event = record["event"].get<std::string>();
     const std::string prefix = event == "validation" ? "validation_" : "";
+    const Index step = record["step"].get<Index>();
+    if (event == "start" || event == "resume") drop_from(steps.upper_bound(step));
     if (event != "step" && event != "validation" && event != "gates") continue;
-    Numbers& row = steps[record["step"].get<Index>()];
+    if (newest.contains(event) && step <= newest[event]) drop_from(steps.lower_bound(step));
+    newest[event] = step;
+    Numbers& row = steps[step];
     if (event == "gates") {
       add_gates(row, columns, record);
       continue;

@@ -53,6 +53,24 @@ TEST_F(MetricsTableTest, HasTheColumnsThatAreAskedFor) {
             "a       3  0.3\n");
 }
 
+TEST_F(MetricsTableTest, LeavesOutWhatWasAbandoned) {
+  const auto record = [](const char* event, int step, double loss) {
+    return to_line(Json{{"v", 1}, {"event", event}, {"step", step}, {"loss", loss}}) + "\n";
+  };
+  const std::string first =
+      record("step", 1, 5) + record("step", 2, 4) + record("validation", 2, 4.5) + record("step", 3, 3);
+  const std::string resumed = record("resume", 1, 0), again = record("step", 2, 40);
+  for (const std::string& text : {first + resumed + again, first + again}) {
+    folder.write("back/r/metrics.jsonl", text);
+    EXPECT_EQ(to_json_lines(metrics_table({folder / "back"}, {})),
+              "{\"run\":\"r\",\"step\":1,\"loss\":5.0}\n"
+              "{\"run\":\"r\",\"step\":2,\"loss\":40.0}\n")
+        << text;
+  }
+  folder.write("back/r/metrics.jsonl", first + resumed);
+  EXPECT_EQ(metrics_table({folder / "back"}, {}).rows.size(), 1u) << "nothing was repeated yet";
+}
+
 TEST_F(MetricsTableTest, NamesTheNearestColumn) {
   const std::string found = message_of<UserError>([&] { metrics_table({folder / "runs"}, {"los"}); });
   EXPECT_NE(found.find("no run has a column 'los'"), found.npos) << found;
