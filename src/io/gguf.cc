@@ -8,6 +8,7 @@
 
 #include "core/bf16.h"
 #include "core/error.h"
+#include "io/half.h"
 #include "io/safetensors.h"
 
 namespace ddl {
@@ -47,13 +48,6 @@ std::uint16_t half_bits(float value) {
         sign | static_cast<std::uint16_t>(std::nearbyint(std::bit_cast<float>(u) * 0x1p24f)));
   u += 0xfffu + (u >> 13 & 1u);
   return static_cast<std::uint16_t>(sign | (u - 0x38000000u) >> 13);
-}
-float half_value(std::uint16_t bits) {
-  const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, fraction = bits & 0x3ffu;
-  if (exponent == 0)
-    return std::copysign(static_cast<float>(fraction) * 0x1p-24f, std::bit_cast<float>(sign));
-  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
 std::size_t aligned(std::size_t bytes, std::size_t alignment) {
@@ -116,7 +110,7 @@ void gguf_decode(GgufType type, std::span<const std::byte> bytes, float* out) {
   const std::byte *at = bytes.data(), *const end = at + bytes.size();
   if (type == GgufType::kQ8) {
     for (; at != end; at += kGgufBlockBytes) {
-      const float d = half_value(load<std::uint16_t>(at));
+      const float d = half_to_float(load<std::uint16_t>(at));
       for (Index i = 0; i < kGgufBlock; ++i) *out++ = d * static_cast<float>(load<std::int8_t>(at + 2 + i));
     }
     return;
@@ -125,7 +119,7 @@ void gguf_decode(GgufType type, std::span<const std::byte> bytes, float* out) {
   for (; at != end; at += size)
     *out++ = type == GgufType::kF32    ? load<float>(at)
              : type == GgufType::kBf16 ? to_float(bf16{load<std::uint16_t>(at)})
-                                       : half_value(load<std::uint16_t>(at));
+                                       : half_to_float(load<std::uint16_t>(at));
 }
 
 // Writing.

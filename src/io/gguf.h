@@ -65,7 +65,6 @@ class GgufFile {
   const GgufTensor& expect(std::string_view name, std::span<const Index> shape) const;
   // The tensor as f32; throws, too, where it holds what is not finite.
   void read(std::string_view name, std::span<const Index> shape, float* out) const;
-  const std::string& path() const { return path_; }
 
  private:
   std::string path_;
