@@ -332,6 +332,78 @@ TEST_F(PageInABrowser, KeysCheckpointsBranchesAndStop) {
   EXPECT_TRUE(all_free());
 }
 
+// Work that begins while older work still waits for an answer has the pane to itself.
+TEST_F(PageInABrowser, AnOlderReadingDoesNotReplaceANewerText) {
+  write_checkpoint(folder_ / "r", 10, printable_weights(1));
+  write_checkpoint(folder_ / "r", 20, printable_weights(2));
+  options_.models.paths.push_back(folder_ / "r");
+  start_without_model();
+  Browser& browser = open("#view=playground");
+  ASSERT_TRUE(browser.until("document.querySelector('textarea')"));
+  type_prompt("It was");
+  set_number(0, "12");
+  set_number(1, "0");
+  browser.evaluate(
+      "(() => { const ask = window.fetch; let first = true; window.fetch = async (path, options) => { "
+      "if (first && path === '/v1/ddl/trace') { first = false; "
+      "await new Promise((go) => (window.release = go)); } return ask(path, options); }; })()");
+  press("Write");
+  ASSERT_TRUE(browser.until("window.release")) << "it is written, and being read";
+  browser.evaluate(
+      "(() => { const r = document.querySelector('input[type=range]'); r.value = 0;"
+      "for (const e of ['input', 'change']) r.dispatchEvent(new Event(e)); })()");
+  const Json request{{"model", "r@10"}, {"prompt", "It was"}, {"temperature", 0}, {"max_tokens", 12}};
+  const std::string text =
+      "It was" + post("/v1/completions", request).json()["choices"][0]["text"].get<std::string>();
+  const std::string shown = fmt::format(
+      "document.querySelector('.primary').textContent === 'Write' && "
+      "[...document.querySelectorAll('.strip .token:not(.start)')].map((t) => "
+      "t.getAttribute('aria-label').split(', probability')[0]).join('') === {}",
+      to_line(Json(text)));
+  ASSERT_TRUE(browser.until(shown));
+  browser.evaluate("(async () => { release(); await new Promise((r) => setTimeout(r, 500)); })()");
+  EXPECT_EQ(browser.evaluate(shown), true);
+}
+
+TEST_F(PageInABrowser, ATextThatFillsTheContextIsRead) {
+  start(printable_weights(1));
+  Browser& browser = open("#view=playground");
+  ASSERT_TRUE(browser.until("document.querySelector('textarea')"));
+  type_prompt(std::string(80, 'a'));
+  set_number(0, "200");
+  set_number(1, "0");
+  press("Write");
+  ASSERT_TRUE(browser.until("document.querySelector('.gate-map [data-cell]')"));
+  EXPECT_EQ(cells().size(), 4u * 96) << "as many tokens as the context holds";
+  EXPECT_TRUE(contains(browser.evaluate("document.querySelector('.facts').textContent").get<std::string>(),
+                       "not read: the last token"));
+  browser.evaluate("document.querySelector('.gate-map select').value = '1'");
+  press("2");
+  EXPECT_TRUE(
+      browser.until("document.querySelector('[data-cell=\"1 0\"] title').textContent.endsWith(': 2')"));
+}
+
+// Tokens that are parts of characters have names that are not their text.
+TEST_F(PageInABrowser, ABranchIsTextOrIsRefused) {
+  start();
+  Browser& browser = open("#view=playground");
+  ASSERT_TRUE(browser.until("document.querySelector('textarea')"));
+  type_prompt("h\u00e9llo");
+  set_number(0, "1");
+  press("Only read the prompt");
+  ASSERT_TRUE(browser.until("document.querySelector('.gate-map [data-cell]')"));
+  const auto branch_at = [&](int token) {  // with the token that is there
+    browser.evaluate(
+        fmt::format("document.querySelectorAll('.token:not(.start)')[{}].focus(); "
+                    "document.querySelector('.card button.actual').click()",
+                    token));
+    return browser.evaluate("document.querySelector('textarea').value");
+  };
+  EXPECT_EQ(branch_at(1), "h\u00e9llo") << "half of a character is no prompt";
+  EXPECT_TRUE(browser.until("document.body.textContent.includes('a part of a character')"));
+  EXPECT_EQ(branch_at(3), "h\u00e9l");
+}
+
 TEST_F(PageInABrowser, StudiesAndAuditsAreListedWithTheirReports) {
   folder_.write("runs/erasing/study.toml", study_text());
   folder_.write("runs/mine/audit.json", small_audit());

@@ -2,7 +2,7 @@
 import { postStream } from "./api.js";
 import { GateMap } from "./gate_map.js";
 import { differenceColour, percent, surpriseColour, TokenStrip, visible } from "./token_strip.js";
-import { ranked, readClamped, readTrace } from "./trace.js";
+import { ranked, readClamped, textOf, tokenBytes } from "./trace.js";
 
 const { html, button } = ddlFigure;
 const { shortNumber } = ddlCharts;
@@ -69,8 +69,8 @@ export class Pane {
 
   // --- reading
 
-  async read(model, prompt, text, signal) {
-    const trace = await readTrace(model, text, signal);
+  // What the model made of the text.
+  take(model, prompt, text, trace) {
     Object.assign(this, { model, prompt, text, trace, clamp: null });
     this.show(trace, prompt);
   }
@@ -78,17 +78,19 @@ export class Pane {
   show(trace, prompt) {
     this.strip.clear();
     this.tokens = trace.tokens;
-    let length = 0;
+    const promptBytes = new TextEncoder().encode(prompt).length;
+    let bytes = 0;
     trace.tokens.forEach((token, i) => {
-      this.strip.add(token, length >= prompt.length);
+      this.strip.add(token, bytes >= promptBytes);
       if (isStart(token, i)) this.strip.element.firstChild.classList.add("start");
-      else length += token.text.length;
+      else bytes += tokenBytes(token.text)?.length ?? 0;
     });
     this.colour();
     this.map.show(trace, this.clamp);
     const known = trace.tokens.filter((token) => token.logprob !== null);
     const loss = -known.reduce((sum, token) => sum + token.logprob, 0) / Math.max(1, known.length);
-    this.facts.textContent = [known.length ? `loss ${shortNumber(loss, 3)} nats per token, perplexity ${shortNumber(Math.exp(loss), 1)}` : "", this.speed].filter(Boolean).join(" · ");
+    this.facts.textContent = [known.length ? `loss ${shortNumber(loss, 3)} nats per token, perplexity ${shortNumber(Math.exp(loss), 1)}` : "", this.speed,
+      this.trace.unread ? `not read: the last ${this.trace.unread === 1 ? "token" : `${this.trace.unread} tokens`}, beyond the context` : ""].filter(Boolean).join(" · ");
     if (this.marked !== null && this.marked < this.tokens.length) this.mark(this.marked);
   }
 
@@ -125,7 +127,7 @@ export class Pane {
         return this.showContinuation(null);
       }
       const signal = this.stop.signal;
-      const [held, written] = await Promise.all([readClamped(this.model, this.text, clamp, null, signal), this.options ? readClamped(this.model, this.prompt, clamp, this.options, signal) : null]);
+      const [held, written] = await Promise.all([readClamped(this.model, this.trace.ids, clamp, null, signal), this.options ? readClamped(this.model, this.prompt, clamp, this.options, signal) : null]);
       this.clamp = clamp;
       this.show(held, this.prompt);
       this.compare("without the clamp", this.trace.tokens);
@@ -174,7 +176,9 @@ export class Pane {
   }
   // The text up to a token, with another one in its place.
   branch(i, text) {
-    const before = this.tokens.slice(0, i).filter((token, k) => !isStart(token, k)).map((token) => token.text).join("");
-    this.settings.onBranch(before + text);
+    const before = this.tokens.slice(0, i).filter((token, k) => !isStart(token, k)).map((token) => token.text);
+    const prompt = textOf([...before, text]);
+    if (prompt === null) this.settings.say(`The text cannot go on with “${visible(text)}”: that token is no text, or only a part of a character.`);
+    else this.settings.onBranch(prompt);
   }
 }

@@ -126,7 +126,7 @@ export class PlaygroundView {
     const { max_tokens, temperature, top_p, seed } = remembered;
     try {
       if (!prompt) throw new Error("Type a prompt first.");
-      await Promise.all(used.map(({ pane, name }) => this.one(pane, name, prompt, writes ? { max_tokens, temperature, top_p, seed } : null, work.signal)));
+      await Promise.all(used.map(({ pane, name }) => this.one(pane, name, prompt, writes ? { max_tokens, temperature, top_p, seed } : null, work)));
       if (used.length > 1)
         await Promise.all(used.map(async ({ pane }, i) => {
           const other = used[1 - i];
@@ -141,18 +141,21 @@ export class PlaygroundView {
       this.showWorking(false);
     }
   }
-  // Where writing is stopped, what was written is read all the same.
-  async one(pane, name, prompt, options, signal) {
+  // Where writing is stopped, what was written is read all the same; where other work has begun meanwhile, the pane is its.
+  async one(pane, name, prompt, options, work) {
     pane.pinned = null;
     pane.clear();
     pane.speed = "";
     if (options)
       try {
-        await pane.write(name, prompt, options, signal);
+        await pane.write(name, prompt, options, work.signal);
       } catch (error) {
         if (error.name !== "AbortError" || this.stop.signal.aborted) throw error;
       }
-    await pane.read(name, prompt, options ? pane.text : prompt, this.stop.signal);
+    if (this.work !== work) return;
+    const text = options ? pane.text : prompt;
+    const trace = await readTrace(name, text, this.stop.signal);
+    if (this.work === work) pane.take(name, prompt, text, trace);
   }
   showWorking(working) {
     this.go.textContent = working ? "Stop" : "Write";
