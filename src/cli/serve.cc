@@ -1,6 +1,5 @@
 // ./ddl serve and ./ddl watch: models behind OpenAI's API, and the page with runs.
 #include <pthread.h>
-#include <sys/stat.h>
 
 #include <csignal>
 #include <cstdio>

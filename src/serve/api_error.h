@@ -12,7 +12,6 @@ class ApiError : public std::runtime_error {
  public:
   ApiError(int status, const std::string& message, std::string param = "", std::string code = "")
       : std::runtime_error(message), status_(status), param_(std::move(param)), code_(std::move(code)) {}
-  int status() const { return status_; }
   HttpResponse response() const { return error_response(status_, what(), param_, code_); }
 
  private:

@@ -5,21 +5,9 @@
 #include <cstddef>
 
 #include "core/error.h"
+#include "eval/score_text.h"
 
 namespace ddl {
-
-std::vector<std::int32_t> most_likely(std::span<const float> logits_V, Index count) {
-  std::vector<std::int32_t> ids;
-  const auto before = [&](std::int32_t a, std::int32_t b) {
-    return logits_V[a] != logits_V[b] ? logits_V[a] > logits_V[b] : a < b;
-  };
-  for (std::int32_t id = 0; count > 0 && id < std::ssize(logits_V); ++id) {
-    if (std::ssize(ids) == count && !before(id, ids.back())) continue;
-    ids.insert(std::upper_bound(ids.begin(), ids.end(), id, before), id);
-    if (std::ssize(ids) > count) ids.pop_back();
-  }
-  return ids;
-}
 
 TokenScore score_token(std::span<const float> logits_V, std::int32_t token, Index best) {
   // log p_v = (z_v - largest) - log sum_w exp(z_w - largest)
@@ -55,6 +43,12 @@ void Batcher::leave_abandoned() {
     return true;
   });
   std::erase_if(waiting_, [](const Sequence& sequence) { return sequence.abandoned(); });
+}
+
+void Batcher::clear() {
+  for (const auto& live : live_) release(live->slot);
+  live_.clear();
+  waiting_.clear();
 }
 
 std::unique_ptr<Batcher::Live> Batcher::begin(Sequence sequence, Index slot) const {

@@ -28,8 +28,6 @@ struct TokenScore {
   std::vector<std::pair<std::int32_t, double>> best;  // most likely first, as many as were asked for
 };
 
-// The `count` most likely tokens, the smaller id first among equals.
-std::vector<std::int32_t> most_likely(std::span<const float> logits_V, Index count);
 // log p of a token and of the `best` most likely ones. logits_V must be finite.
 TokenScore score_token(std::span<const float> logits_V, std::int32_t token, Index best);
 
@@ -65,6 +63,7 @@ class Batcher {
   // Lets go of those that were abandoned, takes in those that wait, and computes one step. What the decoder throws
   // ends all that are live with an error.
   void step(const Exec& ex);
+  void clear();  // lets go of all, without an event
 
   struct Counts {
     std::uint64_t prompt_tokens = 0, new_tokens = 0, steps = 0;

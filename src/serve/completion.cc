@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "eval/request_tree.h"
+#include "eval/score_text.h"
 #include "infer/text_stream.h"
 #include "serve/endpoints.h"
 #include "serve/gate.h"
@@ -189,7 +190,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
                 {"completion_tokens", completion_tokens_},
                 {"total_tokens", prompt_tokens + completion_tokens_}};
   }
-  Json logprobs(const std::vector<EchoedToken>& tokens, Index offset) const {
+  Json logprobs(const std::vector<EchoedToken>& tokens, Index& offset) const {
     if (request_.logprobs < 0) return nullptr;
     return request_.chat ? chat_logprobs_json(*request_.model, tokens)
                          : logprobs_json(*request_.model, tokens, offset);
@@ -215,7 +216,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     write_event(json);
   }
 
-  void send_chunk(const Choice& target, std::string_view text, const std::vector<EchoedToken>& tokens,
+  void send_chunk(Choice& target, std::string_view text, const std::vector<EchoedToken>& tokens,
                   const char* reason) {
     begin_stream();
     Json json{{"index", target.index}};
@@ -225,7 +226,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     } else {
       json["text"] = text;
     }
-    json["logprobs"] = tokens.empty() ? Json() : logprobs(tokens, count_characters(target.text));
+    json["logprobs"] = tokens.empty() ? Json() : logprobs(tokens, target.offset);
     json["finish_reason"] = reason ? Json(reason) : Json();
     write_chunk(std::move(json));
   }
@@ -244,13 +245,13 @@ class Completion : public std::enable_shared_from_this<Completion> {
     }
     Json json = frame(request_.chat ? "chat.completion" : "text_completion");
     json["choices"] = Json::array();
-    for (const Choice& each : choices_) {
+    for (Choice& each : choices_) {
       Json entry{{"index", each.index}};
       if (request_.chat)
         entry["message"] = {{"role", "assistant"}, {"content", each.text}, {"refusal", nullptr}};
       else
         entry["text"] = each.text;
-      entry["logprobs"] = logprobs(each.tokens, 0);
+      entry["logprobs"] = logprobs(each.tokens, each.offset);
       entry["finish_reason"] = each.finish_reason;
       json["choices"].push_back(std::move(entry));
     }

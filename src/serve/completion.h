@@ -39,6 +39,7 @@ struct CompletionRequest {
 
 // The fields that both endpoints share: n, temperature, top_p, seed, penalties, logit_bias, stop, stream, ...
 void read_sampling(RequestFields& fields, CompletionRequest& request);
+double read_top_p(RequestFields& fields);
 // Throws ApiError 400 context_length_exceeded where a prompt does not fit, and where one is empty or not of the vocabulary.
 void check_prompt(const Prompt& prompt, const ServedModel& model, const std::string& param);
 
@@ -53,12 +54,13 @@ struct Choice {
   std::string text;
   std::vector<EchoedToken> tokens;
   const char* finish_reason = nullptr;  // null: under way
+  Index offset = 0;                     // in characters: where the next token begins
 };
 
 // What the two endpoints write differently (completion_json.cc).
-Json logprobs_json(const ServedModel& model, const std::vector<EchoedToken>& tokens, Index offset);
+// The first token begins at `offset`, which then is where the last one ends.
+Json logprobs_json(const ServedModel& model, const std::vector<EchoedToken>& tokens, Index& offset);
 Json chat_logprobs_json(const ServedModel& model, const std::vector<EchoedToken>& tokens);
-Index count_characters(std::string_view text);  // of UTF-8
 
 // Begins, or answers 429.
 void start_completion(CompletionRequest request, const HttpReplyPtr& reply, ComputeThread& compute);

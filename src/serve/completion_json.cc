@@ -1,6 +1,7 @@
 // Log-probabilities as OpenAI's clients expect them.
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
@@ -16,24 +17,24 @@ Json bytes_json(const ServedModel& model, std::int32_t token) {
   return bytes;
 }
 
-}  // namespace
-
-Index count_characters(std::string_view text) {
+Index count_characters(std::string_view text) {  // of UTF-8
   Index count = 0;
   for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   return count;
 }
 
+}  // namespace
+
 // tokens, token_logprobs, top_logprobs, text_offset: four lists of one length. top_logprobs holds the best tokens and
 // the actual one; of two tokens with one text the second has its number.
-Json logprobs_json(const ServedModel& model, const std::vector<EchoedToken>& tokens, Index offset) {
+Json logprobs_json(const ServedModel& model, const std::vector<EchoedToken>& tokens, Index& offset) {
   Json names = Json::array(), own = Json::array(), top = Json::array(), offsets = Json::array();
   for (const EchoedToken& each : tokens) {
     const std::string text = model.token_text(each.token);
     names.push_back(text);
     offsets.push_back(offset);
     const TokenId id = static_cast<TokenId>(each.token);
-    if (id != model.tokenizer().end_of_text()) offset += count_characters(model.tokenizer().decode({&id, 1}));
+    offset += count_characters(model.tokenizer().decode({&id, 1}));
     if (!each.score) {
       own.push_back(nullptr), top.push_back(nullptr);
       continue;

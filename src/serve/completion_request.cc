@@ -59,12 +59,16 @@ std::uint64_t random_seed() {
 
 std::string random_id(const std::string& prefix) { return fmt::format("{}-{:016x}", prefix, random_seed()); }
 
+double read_top_p(RequestFields& fields) {
+  const double top_p = fields.number("top_p", 1, 0, 1);
+  return top_p == 0 ? 1e-9 : top_p;  // OpenAI's range includes 0: the most likely token alone
+}
+
 void read_sampling(RequestFields& fields, CompletionRequest& request) {
   request.n = fields.whole("n", 1, 1, kMaxChoices);
   SamplerOptions& sampling = request.sampling;
   sampling.temperature = fields.number("temperature", 1, 0, 2);
-  sampling.top_p = fields.number("top_p", 1, 0, 1);
-  if (sampling.top_p == 0) sampling.top_p = 1e-9;  // OpenAI's range includes 0: the most likely token alone
+  sampling.top_p = read_top_p(fields);
   sampling.top_k = fields.whole("top_k", 0, 0, 1 << 20);
   sampling.min_p = fields.number("min_p", 0, 0, 1);
   sampling.repetition_penalty = fields.number("repetition_penalty", 1, 0.01, 100);

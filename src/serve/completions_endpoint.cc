@@ -15,16 +15,8 @@ namespace {
 
 constexpr std::size_t kMaxPrompts = 64;
 constexpr Index kMaxTexts = 64, kMaxLogprobs = 5;
-
-std::vector<std::int32_t> token_list(RequestFields& fields, const Json& list) {
-  std::vector<std::int32_t> tokens;
-  for (const Json& token : list) {
-    if (!token.is_number_integer() || token < 0 || token > 0x7fffffff)
-      fields.fail("prompt", "a string, a list of strings, a list of token numbers, or a list of such lists");
-    tokens.push_back(token.get<std::int32_t>());
-  }
-  return tokens;
-}
+constexpr const char* kFormsOfPrompt =
+    "a string, a list of strings, a list of token numbers, or a list of such lists";
 
 // A string, [string], [int] or [[int]].
 std::vector<Prompt> read_prompts(RequestFields& fields, const ServedModel& model) {
@@ -34,15 +26,14 @@ std::vector<Prompt> read_prompts(RequestFields& fields, const ServedModel& model
                   special ? 1 : 0};
   };
   const auto from_tokens = [&](const Json& list) {
-    const std::vector<std::int32_t> tokens = token_list(fields, list);
+    const std::vector<std::int32_t> tokens = fields.tokens("prompt", list, kFormsOfPrompt);
     const std::vector<TokenId> ids(tokens.begin(), tokens.end());
     return Prompt{to_valid_utf8(model.tokenizer().decode(ids)),
                   std::make_shared<const std::vector<std::int32_t>>(tokens), 0};
   };
   const Json& prompt = fields.required("prompt");
   if (prompt.is_string()) return {from_text(prompt.get<std::string>())};
-  if (!prompt.is_array() || prompt.empty())
-    fields.fail("prompt", "a string, a list of strings, a list of token numbers, or a list of such lists");
+  if (!prompt.is_array() || prompt.empty()) fields.fail("prompt", kFormsOfPrompt);
   if (prompt[0].is_number()) return {from_tokens(prompt)};
   if (prompt.size() > kMaxPrompts)
     throw ApiError(400, fmt::format("prompt: at most {} prompts, found {}", kMaxPrompts, prompt.size()),
@@ -54,7 +45,7 @@ std::vector<Prompt> read_prompts(RequestFields& fields, const ServedModel& model
     else if (each.is_array() && prompt[0].is_array())
       prompts.push_back(from_tokens(each));
     else
-      fields.fail("prompt", "a string, a list of strings, a list of token numbers, or a list of such lists");
+      fields.fail("prompt", kFormsOfPrompt);
   }
   return prompts;
 }

@@ -19,6 +19,8 @@ ComputeThread::~ComputeThread() {
   }
   changed_.notify_all();
   thread_.join();
+  // A sequence refers to its request, and that to the model that holds the sequence.
+  for (const ServedModelPtr& model : batching_) model->batcher().clear();
 }
 
 bool ComputeThread::submit(ComputeJob job) {

@@ -86,17 +86,9 @@ std::shared_ptr<Embedding> read_embedding(const std::string& body, ModelShelf& m
   const Json& input = fields.required("input");
   const char* expected = "a string, a list of strings, a list of token numbers, or a list of such lists";
   const auto add = [&](const Json& each) {
-    std::vector<std::int32_t> tokens;
-    if (each.is_string()) {
-      tokens = request->model->encode(each.get<std::string>(), true);
-    } else if (each.is_array()) {
-      for (const Json& token : each) {
-        if (!token.is_number_integer() || token < 0 || token > 0x7fffffff) fields.fail("input", expected);
-        tokens.push_back(token.get<std::int32_t>());
-      }
-    } else {
-      fields.fail("input", expected);
-    }
+    std::vector<std::int32_t> tokens = each.is_string()
+                                           ? request->model->encode(each.get<std::string>(), true)
+                                           : fields.tokens("input", each, expected);
     check_prompt({"", std::make_shared<const std::vector<std::int32_t>>(tokens), 0}, *request->model,
                  "input");
     request->inputs.push_back(std::move(tokens));

@@ -1,7 +1,6 @@
 #include "serve/gate.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 
 #include "core/base64.h"
@@ -11,17 +10,11 @@
 namespace ddl {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 // "localhost:8080" -> "localhost", "[::1]:80" -> "[::1]".
 std::string host_name(std::string_view host) {
   const std::size_t bracket = host.find(']');
   const std::size_t colon = host.find(':', bracket == std::string_view::npos ? 0 : bracket);
-  return lower(host.substr(0, colon));
+  return lower_case(host.substr(0, colon));
 }
 
 bool host_allowed(std::string_view host, const GateOptions& options) {
@@ -34,15 +27,24 @@ bool host_allowed(std::string_view host, const GateOptions& options) {
 // A browser's page may ask only where it came from.
 bool own_origin(std::string_view origin, std::string_view host) {
   for (const std::string_view scheme : {"http://", "https://"})
-    if (origin.starts_with(scheme)) return lower(origin.substr(scheme.size())) == lower(host);
+    if (origin.starts_with(scheme)) return lower_case(origin.substr(scheme.size())) == lower_case(host);
   return false;
+}
+
+// A browser says where a request comes from, also where it sends no Origin: an image, a script, a frame. Another site may
+// do no more than link here.
+bool from_own_page(const HttpRequest& request) {
+  const std::string& site = request.header("sec-fetch-site");
+  if (site.empty() || site == "same-origin" || site == "none") return true;
+  return request.method == "GET" && request.header("sec-fetch-mode") == "navigate" &&
+         request.header("sec-fetch-dest") == "document";
 }
 
 // "Bearer KEY" of programs; a browser asks for a password and sends "Basic base64(anything:KEY)".
 bool has_key(const std::string& authorization, const std::string& key) {
   const std::size_t space = authorization.find(' ');
   if (space == std::string::npos) return false;
-  const std::string scheme = lower(std::string_view(authorization).substr(0, space));
+  const std::string scheme = lower_case(std::string_view(authorization).substr(0, space));
   std::string given = authorization.substr(space + 1);
   if (scheme == "basic") {
     const auto decoded = decode_base64(given);
@@ -56,7 +58,7 @@ bool has_key(const std::string& authorization, const std::string& key) {
 }
 
 bool is_json(const std::string& content_type) {
-  std::string type = lower(std::string_view(content_type).substr(0, content_type.find(';')));
+  std::string type = lower_case(std::string_view(content_type).substr(0, content_type.find(';')));
   while (!type.empty() && type.back() == ' ') type.pop_back();
   return type == "application/json";
 }
@@ -96,7 +98,8 @@ std::optional<HttpResponse> refuse(const HttpRequest& request, const GateOptions
                                       "--allow-host NAME where it should",
                                       host.substr(0, 100)),
                           "", "foreign_host");
-  if (const std::string& origin = request.header("origin"); !origin.empty() && !own_origin(origin, host))
+  const std::string& origin = request.header("origin");
+  if ((!origin.empty() && !own_origin(origin, host)) || !from_own_page(request))
     return error_response(403, "pages of other sites may not use this server", "", "foreign_origin");
   if (!options.api_key.empty() && request.path != "/health" &&
       !has_key(request.header("authorization"), options.api_key)) {

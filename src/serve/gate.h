@@ -1,5 +1,6 @@
 // Who may ask: what is refused before anything is looked at. A page of another site that makes a visitor's browser
-// ask this server comes with a foreign Host (its name points here) or a foreign Origin, and never with JSON.
+// ask this server comes with a foreign Host (its name points here), a foreign Origin or a foreign Sec-Fetch-Site, and
+// never with JSON.
 #pragma once
 
 #include <optional>
@@ -17,7 +18,7 @@ struct GateOptions {
 };
 
 // What refuses the request, from its headers alone; nothing where it may pass:
-//   403 foreign Host or Origin    401 no key or another    415 a POST of something else than JSON
+//   403 foreign Host or site    401 no key or another    415 a POST of something else than JSON
 std::optional<HttpResponse> refuse(const HttpRequest& request, const GateOptions& options);
 
 // {"error": {"message", "type", "param", "code"}} as OpenAI's clients expect it. "" is null.

@@ -46,6 +46,13 @@ std::vector<std::string> HttpRequest::all(const std::string& name) const {
   return values;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
 bool parse_target(const std::string& target, HttpRequest& request) {
   if (target.empty() || target[0] != '/') return false;
   const std::size_t mark = target.find('?');

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,8 @@ using HttpReplyPtr = std::shared_ptr<HttpReply>;
 
 // Called on the thread of all connections: it must return soon, and hand work to another thread.
 using HttpHandler = std::function<void(HttpRequest request, HttpReplyPtr reply)>;
+
+std::string lower_case(std::string_view text);  // of ASCII
 
 // "/a%20b?x=1&y" into path and query; false where a percent sign is not followed by two hexadecimal digits, or
 // the target is no path.

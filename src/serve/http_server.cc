@@ -40,13 +40,6 @@ std::chrono::nanoseconds duration(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
 }
 
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
-
 std::string http_date() {
   const std::time_t seconds = std::time(nullptr);
   std::tm utc{};
@@ -347,9 +340,9 @@ void HttpSession::handle() {
 }
 
 // While an answer is made, and between requests, a read notices that the client has left. Where the next request
-// comes before this one's answer, it waits in the buffer.
+// comes before this one's answer, it waits in the buffer, and the reading goes on as far as a header may.
 void HttpSession::watch() {
-  if (reading_ || buffer_.size() > 0) return;
+  if (reading_ || buffer_.size() >= limits().header_bytes) return;
   reading_ = true;
   socket_.async_read_some(
       buffer_.prepare(kReadBytes),
@@ -360,11 +353,9 @@ void HttpSession::on_watched(error_code error, std::size_t bytes) {
   reading_ = false;
   if (!socket_.is_open()) return;
   if (state_ == State::kClosing) return discard();
-  if (!error) {
-    buffer_.commit(bytes);
-    if (state_ == State::kIdle) read_header();
-    return;
-  }
+  if (!error) buffer_.commit(bytes);
+  if (!error || error == asio::error::operation_aborted)
+    return state_ == State::kIdle ? read_header() : watch();
   if (error != asio::error::eof || state_ == State::kIdle) return close();
   // It may have closed its side alone, and still wait for an answer that is about to come.
   if (const auto reply = reply_.lock()) reply->leave();
@@ -391,7 +382,7 @@ void HttpSession::start_stream(std::uint64_t request, HttpResponse head) {
 
 void HttpSession::write(std::uint64_t request, std::string piece) {
   if (request != number_ || state_ != State::kStreaming) return;
-  if (unsent_.size() + piece.size() > limits().unsent_bytes) return close();
+  if (unsent_.size() > limits().unsent_bytes) return close();  // whatever the size of this piece
   enqueue(chunked_ ? fmt::format("{:x}\r\n{}\r\n", piece.size(), piece) : std::move(piece));
 }
 
@@ -440,7 +431,13 @@ void HttpSession::flushed() {
   if (!keep_alive_) return linger();
   if (hub_->draining) return close();
   state_ = State::kIdle;
-  if (buffer_.size() > 0) return read_header();
+  // The next request, or its beginning, is here: a read that is under way gives way to that of the header.
+  if (buffer_.size() > 0) {
+    if (!reading_) return read_header();
+    error_code ignored;
+    socket_.cancel(ignored);
+    return;
+  }
   set_deadline(read_deadline_, limits().idle_s);
   watch();
 }
@@ -541,7 +538,9 @@ HttpServer::HttpServer(const HttpOptions& options, HttpHandler handler)
 
 void HttpServer::run() { hub_->run(); }
 
-HttpServer::~HttpServer() { hub_->end(); }
+void HttpServer::end() { hub_->end(); }
+
+HttpServer::~HttpServer() { end(); }
 
 int HttpServer::port() const { return hub_->port; }
 int HttpServer::connections() const { return hub_->connections; }

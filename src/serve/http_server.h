@@ -14,8 +14,9 @@ namespace ddl {
 struct HttpLimits {
   std::size_t header_bytes = 16 << 10;  // more: 431
   std::size_t body_bytes = 1 << 20;     // more, chunked or not: 413
-  std::size_t unsent_bytes = 1 << 20;   // of a stream whose client does not read: more ends it
-  int connections = 256;                // more: 503
+  // Of a stream, waiting for its client: more ends it. More than an answer has: who reads nothing is cut by write_s.
+  std::size_t unsent_bytes = std::size_t{256} << 20;
+  int connections = 256;  // more: 503
   // Seconds. All are of the whole: a byte now and then does not prolong them.
   double header_s = 10, body_s = 30;
   double write_s = 10;  // without the client taking anything
@@ -36,7 +37,8 @@ class HttpServer {
   // Takes the address. Throws UserError where it cannot be had.
   HttpServer(const HttpOptions& options, HttpHandler handler);
   void run();     // from here on requests are answered
-  ~HttpServer();  // cuts what is still open
+  void end();     // cuts what is still open; no handler runs from here on
+  ~HttpServer();  // ends it
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 

@@ -4,9 +4,11 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "io/checkpoint_folder.h"
 #include "model/stored_model.h"
@@ -18,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kCheckpointsKept = 2;
+constexpr double kRoomSeconds = 0.3;  // an answer is out a little before its request lets go of the model
 
 // The folder's own name, with a number where another model has it.
 std::string free_name(const std::string& path, const std::vector<std::string>& taken) {
@@ -30,13 +33,25 @@ std::string free_name(const std::string& path, const std::vector<std::string>& t
   return free;
 }
 
+// None where the folder cannot be read, for whatever reason: it may be there again at the next look.
 std::vector<CheckpointEntry> checkpoints_of(const std::string& path) {
-  if (path.empty() || !fs::is_directory(path + "/checkpoints")) return {};
   try {
+    if (path.empty() || !fs::is_directory(path + "/checkpoints")) return {};
     return list_checkpoints(path + "/checkpoints");
-  } catch (const UserError&) {
+  } catch (const std::exception&) {
     return {};
   }
+}
+
+// "NAME@STEP" into both; nothing where it is of another form.
+std::optional<std::pair<std::string, Index>> parse_checkpoint(const std::string& name) {
+  const std::size_t at = name.rfind('@');
+  if (at == std::string::npos) return std::nullopt;
+  Index step = -1;
+  const char* const end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + at + 1, end, step);
+  if (parsed.ec != std::errc() || parsed.ptr != end || step < 0) return std::nullopt;
+  return std::pair(name.substr(0, at), step);
 }
 
 }  // namespace
@@ -78,20 +93,33 @@ void ModelShelf::run() {
   }
 }
 
+// Whoever listens may be gone (a closed terminal), which is no reason to stop serving.
+void ModelShelf::say(const std::string& line) const noexcept {
+  try {
+    options_.say(line);
+  } catch (...) {
+  }
+}
+
 // entries_ never changes its size; what others read of an entry changes under the lock.
 void ModelShelf::load(Entry& entry) {
   try {
     auto model = std::make_shared<ServedModel>(entry.name, entry.path, options_.load, options_.slots, ex_);
-    options_.say(fmt::format("{}: {} of {} parameters{}", entry.name, model->config().residual(),
-                             model->weights().table().parameter_count(),
-                             model->step() < 0 ? "" : fmt::format(", step {}", model->step())));
-    const std::lock_guard lock(mutex_);
-    entry.model = std::move(model);
-    entry.error.clear();
+    const std::string line = fmt::format("{}: {} of {} parameters{}", entry.name, model->config().residual(),
+                                         model->weights().table().parameter_count(),
+                                         model->step() < 0 ? "" : fmt::format(", step {}", model->step()));
+    {
+      const std::lock_guard lock(mutex_);
+      entry.model = std::move(model);
+      entry.error.clear();
+    }
+    say(line);
   } catch (const std::exception& error) {
-    options_.say(fmt::format("{}: cannot be loaded: {}", entry.name, error.what()));
-    const std::lock_guard lock(mutex_);
-    entry.error = error.what();
+    {
+      const std::lock_guard lock(mutex_);
+      entry.error = error.what();
+    }
+    say(fmt::format("{}: cannot be loaded: {}", entry.name, error.what()));
   }
 }
 
@@ -106,56 +134,85 @@ void ModelShelf::look_for_newer(Entry& entry) {
 }
 
 ServedModelPtr ModelShelf::find(const std::string& name) {
-  std::string base = name, path;
-  std::optional<Index> step;
-  {
+  const auto entry_of = [&](const std::string& wanted) {
+    return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == wanted; });
+  };
+  auto found = entry_of(name);
+  if (name.empty() && entries_.size() == 1) found = entries_.begin();
+  if (found != entries_.end()) {
     const std::lock_guard lock(mutex_);
-    auto found =
-        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
-    if (name.empty() && entries_.size() == 1) found = entries_.begin();
-    if (found != entries_.end()) {
-      if (found->model) return found->model;
-      if (!found->error.empty())
-        throw ApiError(503, fmt::format("the model '{}' could not be loaded", found->name), "model",
-                       "not_loaded");
-      throw ApiError(503, fmt::format("the model '{}' is being loaded; try again soon", found->name), "model",
-                     "loading");
-    }
-    if (name.empty())
-      throw ApiError(400, "model is missing; GET /v1/models lists them", "model", "missing_field");
-    if (const std::size_t at = name.rfind('@'); at != std::string::npos) {
-      Index number = -1;
-      const auto [end, error] = std::from_chars(name.data() + at + 1, name.data() + name.size(), number);
-      base = name.substr(0, at);
-      found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == base; });
-      if (error == std::errc() && end == name.data() + name.size() && found != entries_.end())
-        path = found->path, step = number;
-    }
+    if (found->model) return found->model;
+    if (!found->error.empty())
+      throw ApiError(503, fmt::format("the model '{}' could not be loaded", found->name), "model",
+                     "not_loaded");
+    throw ApiError(503, fmt::format("the model '{}' is being loaded; try again soon", found->name), "model",
+                   "loading");
   }
-  if (step)
-    if (ServedModelPtr model = find_checkpoint(name, path, *step)) return model;
+  if (name.empty())
+    throw ApiError(400, "model is missing; GET /v1/models lists them", "model", "missing_field");
+  if (const auto checkpoint = parse_checkpoint(name))
+    if (found = entry_of(checkpoint->first); found != entries_.end())
+      if (ServedModelPtr model = find_checkpoint(*found, checkpoint->second)) return model;
   throw ApiError(404, fmt::format("there is no model '{}'; GET /v1/models lists them", name.substr(0, 100)),
                  "model", "model_not_found");
 }
 
-ServedModelPtr ModelShelf::find_checkpoint(const std::string& name, const std::string& path, Index step) {
+ServedModelPtr ModelShelf::find_checkpoint(const Entry& entry, Index step) {
+  // One name, however the number was written.
+  const std::string name = fmt::format("{}@{}", entry.name, step);
+  const std::lock_guard one_at_a_time(reading_);
   {
     const std::lock_guard lock(mutex_);
-    for (auto kept = checkpoints_.begin(); kept != checkpoints_.end(); ++kept)
-      if ((*kept)->name() == name) {
-        checkpoints_.splice(checkpoints_.begin(), checkpoints_, kept);
-        return *kept;
-      }
+    if (entry.model && entry.model->step() == step) return entry.model;
   }
-  for (const CheckpointEntry& entry : checkpoints_of(path)) {
-    if (entry.step != step) continue;
-    auto model = std::make_shared<ServedModel>(name, entry.folder, options_.load, options_.slots, ex_);
-    const std::lock_guard lock(mutex_);
-    checkpoints_.push_front(model);
-    if (checkpoints_.size() > kCheckpointsKept) checkpoints_.pop_back();
-    return model;
+  if (ServedModelPtr known = known_checkpoint(name)) return known;
+  for (const CheckpointEntry& there : checkpoints_of(entry.path)) {
+    if (there.step != step) continue;
+    if (!make_room())
+      throw ApiError(503,
+                     fmt::format("{} checkpoints are in use, and no more are kept in memory; try again soon",
+                                 kCheckpointsKept),
+                     "model", "too_many_checkpoints");
+    try {
+      auto model = std::make_shared<ServedModel>(name, there.folder, options_.load, options_.slots, ex_);
+      const std::lock_guard lock(mutex_);
+      checkpoints_.push_front(model);
+      return model;
+    } catch (const std::exception& error) {
+      say(fmt::format("{}: cannot be loaded: {}", name, error.what()));
+      throw ApiError(503, fmt::format("the checkpoint '{}' could not be loaded", name), "model",
+                     "not_loaded");
+    }
   }
   return nullptr;
+}
+
+ServedModelPtr ModelShelf::known_checkpoint(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  for (auto kept = checkpoints_.begin(); kept != checkpoints_.end(); ++kept)
+    if ((*kept)->name() == name) {
+      checkpoints_.splice(checkpoints_.begin(), checkpoints_, kept);
+      return *kept;
+    }
+  return nullptr;
+}
+
+// Lets go of the checkpoint that was asked for longest ago, of those that no request uses; false where all are used.
+bool ModelShelf::make_room() {
+  for (const double until = now() + kRoomSeconds;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (checkpoints_.size() < kCheckpointsKept) return true;
+      const auto last = std::find_if(checkpoints_.rbegin(), checkpoints_.rend(),
+                                     [](const ServedModelPtr& model) { return model.use_count() == 1; });
+      if (last != checkpoints_.rend()) {
+        checkpoints_.erase(std::next(last).base());
+        return true;
+      }
+    }
+    if (now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 bool ModelShelf::loading() const {

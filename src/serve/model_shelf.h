@@ -35,7 +35,8 @@ class ModelShelf {
   ModelShelf& operator=(const ModelShelf&) = delete;
 
   // The newest there is; "NAME@STEP" is a certain checkpoint of a run, read now where it is not in memory. Throws
-  // ApiError: 404 where there is none of this name, 503 while it is being read. "" is the only model there is.
+  // ApiError: 404 where there is none of this name, 503 while it is being read, where it cannot be, and where requests
+  // use as many checkpoints as there may be. "" is the only model there is.
   ServedModelPtr find(const std::string& name);
 
   bool loading() const;
@@ -52,14 +53,19 @@ class ModelShelf {
   void run();
   void load(Entry& entry);
   void look_for_newer(Entry& entry);
-  ServedModelPtr find_checkpoint(const std::string& name, const std::string& path, Index step);
+  void say(const std::string& line) const noexcept;
+  ServedModelPtr find_checkpoint(const Entry& entry, Index step);
+  ServedModelPtr known_checkpoint(const std::string& name);
+  bool make_room();
 
   const ModelShelfOptions options_;
   const Exec ex_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Entry> entries_;
-  std::list<ServedModelPtr> checkpoints_;  // asked for by step, the newest in front
+  // Asked for by step, the last in front. One that a request uses stays here, so these are all there are in memory.
+  std::list<ServedModelPtr> checkpoints_;
+  std::mutex reading_;  // held by whoever reads a checkpoint: one at a time
   bool ending_ = false, loading_ = true;
   std::thread thread_;
 };

@@ -7,6 +7,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "serve/shelf_name.h"
 #include "study/study_document.h"
 
 namespace ddl {
@@ -16,19 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr double kReportLookSeconds = 2;
 constexpr int kReportDepth = 4;
-
-// The path from the watched folder; the folder itself by its own name.
-std::string name_below(const fs::path& base, const fs::path& path) {
-  const fs::path name = path.lexically_normal().lexically_relative(base.lexically_normal());
-  if (!name.empty() && name != ".") return name.string();
-  return (base.has_filename() ? base.filename() : base.parent_path().filename()).string();
-}
-
-void add(std::map<std::string, std::string>& named, const std::string& name, const std::string& path) {
-  std::string free = name;
-  for (int i = 2; named.contains(free) && named[free] != path; ++i) free = fmt::format("{} ({})", name, i);
-  named[free] = path;
-}
 
 std::vector<std::string> names_of(const std::map<std::string, std::string>& named) {
   std::vector<std::string> names;
@@ -55,9 +43,9 @@ void ReportShelf::look() {
 void ReportShelf::look_below(const std::string& base, const std::string& folder, int depth) {
   std::error_code error;
   if (fs::is_regular_file(folder + "/audit.json", error))
-    add(audits_, name_below(base, folder), folder + "/audit.json");
+    name_below(base, folder, folder + "/audit.json", audits_);
   const bool study = is_study_folder(folder);
-  if (study) add(studies_, name_below(base, folder), folder);
+  if (study) name_below(base, folder, folder, studies_);
   if (depth == 0) return;
   std::vector<std::string> inner;
   for (const auto& entry :

@@ -57,9 +57,14 @@ Json report_of(const HttpRequest& request, RunShelf& runs, ReportShelf& reports)
     throw ApiError(400, "a report is of one study, or of audits, or of runs", "study");
   if (audits.size() > kReportRuns)
     throw ApiError(400, fmt::format("a report shows at most {} audits", kReportRuns), "audit");
-  if (!studies.empty()) return study_report(studies[0], reports);
-  if (!audits.empty()) return audit_report(audits, reports);
-  return runs_report(names, runs);
+  try {
+    if (!studies.empty()) return study_report(studies[0], reports);
+    if (!audits.empty()) return audit_report(audits, reports);
+    return runs_report(names, runs);
+  } catch (const UserError&) {  // its text names paths of this machine
+    throw ApiError(500, "the files of this report cannot be read; `ddl report` of them says why", "",
+                   "report_not_readable");
+  }
 }
 
 }  // namespace

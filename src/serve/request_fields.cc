@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -86,6 +87,18 @@ std::string RequestFields::text(const std::string& name, const std::string& othe
   if (!found) return otherwise;
   if (!found->is_string()) fail(name, "a string");
   return found->get<std::string>();
+}
+
+std::vector<std::int32_t> RequestFields::tokens(const std::string& name, const Json& list,
+                                                const std::string& expected) const {
+  constexpr std::int32_t kLargest = std::numeric_limits<std::int32_t>::max();
+  if (!list.is_array()) fail(name, expected);
+  std::vector<std::int32_t> tokens;
+  for (const Json& token : list) {
+    if (!token.is_number_integer() || token < 0 || token > kLargest) fail(name, expected);
+    tokens.push_back(token.get<std::int32_t>());
+  }
+  return tokens;
 }
 
 void RequestFields::ignore(std::initializer_list<const char*> names) {

@@ -3,6 +3,7 @@
 // silently.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <set>
 #include <string>
@@ -28,6 +29,10 @@ class RequestFields {
   double number(const std::string& name, double otherwise, double low, double high);
   bool flag(const std::string& name, bool otherwise);
   std::string text(const std::string& name, const std::string& otherwise);
+
+  // What a field holds, as token numbers; whether they are in a vocabulary is not looked at.
+  std::vector<std::int32_t> tokens(const std::string& name, const Json& list,
+                                   const std::string& expected) const;
 
   // Fields that change nothing here, and fields that would change the answer and are not supported.
   void ignore(std::initializer_list<const char*> names);

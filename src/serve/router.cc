@@ -1,5 +1,6 @@
 #include "serve/router.h"
 
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -15,8 +16,10 @@ void answer(const Router::Endpoint& endpoint, const HttpRequest& request, const 
     endpoint(request, reply);
   } catch (const ApiError& error) {
     reply->send(error.response());
-  } catch (const UserError& error) {
-    reply->send(error_response(400, error.what()));
+  } catch (const UserError&) {
+    reply->send(error_response(500, "the server could not read one of its own files"));
+  } catch (const std::filesystem::filesystem_error& error) {
+    reply->send(error_response(500, fmt::format("the request failed: {}", error.code().message())));
   } catch (const std::exception& error) {
     reply->send(error_response(500, fmt::format("the request failed: {}", error.what())));
   }

@@ -34,7 +34,8 @@ class Worker {
 
 class Router {
  public:
-  // May throw ApiError and UserError (400).
+  // May throw ApiError, which is the answer. What else it throws is a 500; that of a UserError and of a file is not told,
+  // because it names paths of this machine.
   using Endpoint = std::function<void(const HttpRequest& request, const HttpReplyPtr& reply)>;
   enum class On { kConnections, kWorker };  // the thread; the first only for what answers at once
 

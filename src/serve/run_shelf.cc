@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "report/run_records.h"
+#include "serve/shelf_name.h"
 
 namespace ddl {
 namespace {
@@ -25,17 +26,7 @@ void name_runs(const std::string& folder, std::map<std::string, std::string>& na
   } catch (const UserError&) {
     return;  // none yet
   }
-  const fs::path base = fs::absolute(folder).lexically_normal();
-  for (const std::string& run : found) {
-    const fs::path path = fs::absolute(run).lexically_normal();
-    fs::path name = path.lexically_relative(base);
-    if (name.empty() || name == ".")
-      name = path.has_filename() ? path.filename() : path.parent_path().filename();
-    std::string free = name.string();
-    for (int i = 2; named.contains(free) && named[free] != run; ++i)
-      free = fmt::format("{} ({})", name.string(), i);
-    named[free] = run;
-  }
+  for (const std::string& run : found) name_below(fs::absolute(folder), fs::absolute(run), run, named);
 }
 
 double seconds_since_change(const std::string& path) {

@@ -27,9 +27,8 @@ class ServedModel {
   ServedModel(std::string name, LoadedModel loaded, Index slots, const Exec& ex);
 
   const std::string& name() const { return name_; }
-  const std::string& folder() const { return loaded_.folder; }  // not for clients
-  Index step() const { return step_; }                          // of the checkpoint; -1: it is none
-  std::int64_t created() const { return created_; }             // seconds since 1970
+  Index step() const { return step_; }               // of the checkpoint; -1: it is none
+  std::int64_t created() const { return created_; }  // seconds since 1970
   const ModelConfig& config() const { return loaded_.weights.config(); }
   const Tokenizer& tokenizer() const { return *loaded_.tokenizer; }
   const Weights& weights() const { return loaded_.weights; }

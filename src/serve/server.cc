@@ -53,8 +53,10 @@ Server::Server(const ServeOptions& options, const Exec& ex)
   http_->run();
 }
 
-// Connections first: nothing new comes, and what is still being computed goes nowhere.
+// Connections first: nothing new comes, and what is still being computed goes nowhere. While they end, handlers
+// still ask http_, so it is there until they have.
 Server::~Server() {
+  http_->end();
   http_.reset();
   worker_.reset();
   compute_.reset();

@@ -36,22 +36,20 @@ void add_tokenize(Router& router, ModelShelf& models) {
                }
                send_json(reply, json);
              });
-  router.add(
-      "POST", "/detokenize", Router::On::kWorker,
-      [&models](const HttpRequest& request, const HttpReplyPtr& reply) {
-        RequestFields fields(request.body);
-        const ServedModelPtr model = models.find(fields.text("model", ""));
-        const Json& list = fields.required("tokens");
-        std::vector<TokenId> ids;
-        for (const Json& token : list) {
-          if (!list.is_array() || !token.is_number_integer() || token < 0 || token >= model->config().vocab)
-            fields.fail("tokens", fmt::format("a list of token numbers below {}", model->config().vocab));
-          ids.push_back(token.get<TokenId>());
-        }
-        if (!list.is_array()) fields.fail("tokens", "a list of token numbers");
-        fields.finish();
-        send_json(reply, Json{{"prompt", to_valid_utf8(model->tokenizer().decode(ids))}});
-      });
+  router.add("POST", "/detokenize", Router::On::kWorker,
+             [&models](const HttpRequest& request, const HttpReplyPtr& reply) {
+               RequestFields fields(request.body);
+               const ServedModelPtr model = models.find(fields.text("model", ""));
+               const std::string expected =
+                   fmt::format("a list of token numbers below {}", model->config().vocab);
+               std::vector<TokenId> ids;
+               for (const std::int32_t token : fields.tokens("tokens", fields.required("tokens"), expected)) {
+                 if (token >= model->config().vocab) fields.fail("tokens", expected);
+                 ids.push_back(static_cast<TokenId>(token));
+               }
+               fields.finish();
+               send_json(reply, Json{{"prompt", to_valid_utf8(model->tokenizer().decode(ids))}});
+             });
   router.add("GET", "/tokenizer_info", Router::On::kWorker,
              [&models](const HttpRequest& request, const HttpReplyPtr& reply) {
                const auto names = request.all("model");

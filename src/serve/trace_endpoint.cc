@@ -110,8 +110,9 @@ struct TraceRequest {
                       {"logprob", t == 0 ? Json() : Json(-static_cast<double>(loss_N[t - 1]))}});
     json["tokens"] = std::move(list);
     std::vector<TokenId> ids(tokens.begin() + prompt_tokens, tokens.end());
+    Index offset = 0;
     json["completion"] = {{"text", to_valid_utf8(model->tokenizer().decode(ids))},
-                          {"logprobs", logprobs_json(*model, new_tokens, 0)}};
+                          {"logprobs", logprobs_json(*model, new_tokens, offset)}};
     json["sublayers"] = Json::array();
     for (Index s = 0; s < model->config().sublayers(); ++s)
       json["sublayers"].push_back(sublayer_json(s, probe.series(s), count));
@@ -188,21 +189,15 @@ std::shared_ptr<TraceRequest> read_trace(const std::string& body, ModelShelf& mo
                    "unsupported_parameter");
   const bool special = fields.flag("add_special_tokens", true);
   const Json& prompt = fields.required("prompt");
-  if (prompt.is_string()) {
-    trace->tokens = trace->model->encode(prompt.get<std::string>(), special);
-  } else {
-    if (!prompt.is_array()) fields.fail("prompt", "a string, or a list of token numbers");
-    for (const Json& token : prompt) {
-      if (!token.is_number_integer() || token < 0 || token > 0x7fffffff)
-        fields.fail("prompt", "a string, or a list of token numbers");
-      trace->tokens.push_back(token.get<std::int32_t>());
-    }
-  }
+  trace->tokens = prompt.is_string()
+                      ? trace->model->encode(prompt.get<std::string>(), special)
+                      : fields.tokens("prompt", prompt, "a string, or a list of token numbers");
   check_prompt({"", std::make_shared<const std::vector<std::int32_t>>(trace->tokens), 0}, *trace->model,
                "prompt");
   trace->prompt_tokens = std::ssize(trace->tokens);
   trace->max_tokens = fields.whole("max_tokens", 0, 0, kMaxNew);
   trace->sampling.temperature = fields.number("temperature", 0, 0, 2);
+  trace->sampling.top_p = read_top_p(fields);
   trace->sampling.seed =
       static_cast<std::uint64_t>(fields.whole("seed", 0, 0, std::numeric_limits<Index>::max()));
   trace->clamp = read_clamp(fields, *trace->model);

@@ -44,13 +44,12 @@ class Client {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    ::connect(socket_, reinterpret_cast<sockaddr*>(&address),
+              sizeof address);  // refused: nothing is answered
   }
   ~Client() { close(); }
   Client(Client&& other) noexcept
-      : socket_(std::exchange(other.socket_, -1)),
-        connected_(other.connected_),
-        held_(std::move(other.held_)) {}
+      : socket_(std::exchange(other.socket_, -1)), held_(std::move(other.held_)) {}
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   void close() {
@@ -66,8 +65,6 @@ class Client {
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
   }
 
-  bool connected() const { return connected_; }
-  void stop_sending() { ::shutdown(socket_, SHUT_WR); }
   // False: the other side takes no more, or not within the time.
   bool send(std::string_view bytes, double seconds = 20) {
     const double until = now() + seconds;
@@ -104,8 +101,14 @@ class Client {
     }
   }
 
-  // Status and headers alone.
+  // Status and headers alone, of the answer itself.
   Answer head(double seconds = 20) {
+    Answer answer = next_head(seconds);
+    while (answer.status == 100) answer = next_head(seconds);
+    return answer;
+  }
+  // The same of whatever comes next, "100 Continue" as well.
+  Answer next_head(double seconds = 20) {
     Answer answer;
     const double start = now(), until = start + seconds;
     std::size_t end;
@@ -123,7 +126,6 @@ class Client {
       at = line_end + 2;
     }
     answer.seconds = now() - start;
-    if (answer.status == 100) return head(seconds);
     return answer;
   }
 
@@ -191,7 +193,7 @@ class Client {
   }
 
   int socket_ = -1;
-  bool connected_ = false, ended_ = false;
+  bool ended_ = false;
   std::string held_, events_;
 };
 

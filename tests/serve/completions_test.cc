@@ -233,6 +233,38 @@ TEST_F(CompletionsTest, EchoOfATextLeavesOutWhatWasPutBeforeIt) {
   EXPECT_TRUE(bare["choices"][0]["logprobs"].is_null());
 }
 
+// Characters before each token, of the text that is answered; a stream says the same.
+TEST_F(CompletionsTest, OffsetsAreThoseOfTheText) {
+  for (const Json& prompt : {Json({256, 'a', 'b'}), Json({'a', 256, 'b', 256}), Json("h\u00e9y")}) {
+    Json body{{"model", "m"},     {"prompt", prompt},
+              {"max_tokens", 30}, {"logprobs", 0},
+              {"echo", true},     {"temperature", 1.2},
+              {"seed", 4},        {"stop", {"zq", "a long one that never comes"}}};
+    const Json whole = completion(body)["choices"][0];
+    const Json& lists = whole["logprobs"];
+    Index at = 0;
+    for (std::size_t i = 0; i < lists["tokens"].size(); ++i) {
+      EXPECT_EQ(lists["text_offset"][i], at) << prompt << " " << i;
+      const std::string name = lists["tokens"][i];
+      if (!name.starts_with("bytes:\\x"))
+        at += std::ssize(name);  // ASCII
+      else if ((std::stoi(name.substr(8), nullptr, 16) & 0xC0) != 0x80)
+        ++at;  // the byte that begins a character stands for it
+    }
+    body["stream"] = true;
+    Client one = client();
+    one.send_post("/v1/completions", to_line(body));
+    ASSERT_EQ(one.head().status, 200);
+    Json streamed = Json::array();
+    for (auto event = one.event(); event && *event != "[DONE]"; event = one.event()) {
+      const Json chunk = parse_json(*event);
+      if (const Json& part = chunk["choices"][0]["logprobs"]; part.is_object())
+        for (const Json& offset : part["text_offset"]) streamed.push_back(offset);
+    }
+    EXPECT_EQ(streamed, lists["text_offset"]) << prompt;
+  }
+}
+
 TEST_F(CompletionsTest, LogprobsOfGeneratedTokensAreTheModels) {
   const Json json = completion({{"prompt", "abc"}, {"max_tokens", 5}, {"logprobs", 3}, {"temperature", 0}});
   const Json& lists = json["choices"][0]["logprobs"];

@@ -1,10 +1,14 @@
 // The endpoints beside /v1/completions.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
+#include <thread>
 
 #include "core/base64.h"
+#include "serve/compute_thread.h"
 #include "serve/serve_testing.h"
 
 namespace ddl {
@@ -229,6 +233,17 @@ TEST_F(EndpointsTest, AClampedGateChangesWhatFollows) {
   EXPECT_EQ(param_of(5), "clamp");
 }
 
+TEST_F(EndpointsTest, TraceWritesWithTopP) {
+  const auto written = [&](const Json& top_p, double temperature) {
+    Json body{{"prompt", "abc"}, {"max_tokens", 12}, {"temperature", temperature}, {"seed", 3}};
+    if (!top_p.is_null()) body["top_p"] = top_p;
+    return good(post("/v1/ddl/trace", body))["completion"]["text"];
+  };
+  EXPECT_EQ(written(0, 2), written(nullptr, 0)) << "the most likely token alone";
+  EXPECT_NE(written(nullptr, 2), written(nullptr, 0));
+  EXPECT_EQ(post("/v1/ddl/trace", {{"prompt", "a"}, {"top_p", 2}}).error("param"), "top_p");
+}
+
 TEST_F(EndpointsTest, TraceOfOneToken) {
   const Json trace = good(post("/v1/ddl/trace", {{"prompt", ""}, {"max_tokens", 1}}));
   EXPECT_EQ(trace["tokens"].size(), 2u);
@@ -287,6 +302,44 @@ TEST_F(ServerTest, ServesSeveralModelsAndCheckpointsByName) {
   EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}}).error("param"), "model") << "which of them?";
 }
 
+// However a checkpoint is called, it is in memory once; and no more than two are.
+TEST_F(ServerTest, CheckpointsThatAreUsedAreLimited) {
+  for (const Index step : {10, 20, 30, 40})
+    write_checkpoint(folder_ / "run", step, small_weights("ddl-cc", static_cast<std::uint64_t>(step)));
+  options_.models.paths = {folder_ / "run"};
+  start_without_model();
+  ModelShelf& models = server_->models();
+  EXPECT_EQ(models.find("run@40"), models.find("run")) << "the newest is there already";
+  ServedModelPtr first = models.find("run@10");
+  EXPECT_EQ(models.find("run@0010"), first);
+  EXPECT_EQ(first->name(), "run@10");
+  const ServedModelPtr second = models.find("run@20");
+  const Answer refused = post("/v1/completions", {{"model", "run@30"}, {"prompt", "a"}});
+  EXPECT_EQ(refused.status, 503) << "two are in use";
+  EXPECT_EQ(refused.error("code"), "too_many_checkpoints");
+  EXPECT_EQ(models.find("run@10"), first) << "and stay";
+  std::weak_ptr<ServedModel> left = first;
+  first.reset();
+  EXPECT_EQ(post("/v1/completions", {{"model", "run@30"}, {"prompt", "a"}}).status, 200);
+  EXPECT_TRUE(left.expired());
+  EXPECT_EQ(models.find("run@20"), second);
+}
+
+// What goes wrong beside the requests ends nothing: nobody reads what is said, a folder cannot be listed.
+TEST_F(ServerTest, TheShelfsThreadOutlivesWhatGoesWrong) {
+  write_checkpoint(folder_ / "run", 10, small_weights());
+  options_.models.paths = {folder_ / "run"};
+  options_.models.look_s = 0.02;
+  options_.models.say = [](const std::string&) { throw std::runtime_error("the terminal is closed"); };
+  start_without_model();
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}}).status, 200);
+  std::filesystem::rename(folder_ / "run/checkpoints", folder_ / "elsewhere");
+  std::filesystem::create_directory_symlink("checkpoints", folder_ / "run/checkpoints");  // to itself
+  pause_for(0.2);
+  EXPECT_EQ(get("/v1/models").json()["data"][0]["checkpoints"], Json::array());
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}}).status, 200);
+}
+
 TEST_F(ServerTest, TakesANewerCheckpointWithoutLosingRequests) {
   write_checkpoint(folder_ / "run", 10, small_weights("ddl-cc", 1));
   options_.models.paths = {folder_ / "run"};
@@ -319,6 +372,59 @@ TEST_F(ServerTest, FinishesWhatIsUnderWayBeforeItEnds) {
   ASSERT_TRUE(soon([&] { return server_->load().live > 0; }));
   EXPECT_TRUE(server_->drain(60));
   EXPECT_EQ(under_way.answer().status, 200);
+}
+
+// A model holds its sequences, and these what asked for them, which holds the model.
+TEST(ComputeThreadEnd, LetsGoOfWhatIsNotFinished) {
+  const TestFolder folder;
+  auto model = std::make_shared<ServedModel>("m", write_model(folder / "m", small_weights()), LoadOptions{},
+                                             1, Exec{});
+  const std::weak_ptr<ServedModel> left = model;
+  std::atomic<bool> writes{false};
+  {
+    ComputeThread compute(Exec{});
+    ComputeJob job;
+    job.model = model;
+    job.abandoned = [] { return false; };
+    job.sequences = [model, &writes] {
+      Sequence sequence;
+      sequence.prompt =
+          std::make_shared<const std::vector<std::int32_t>>(std::vector<std::int32_t>{256, 'a'});
+      sequence.max_tokens = 90;
+      sequence.sampling.logit_bias = {{256, -100}};
+      sequence.on_token = [model, &writes](const std::string&, const std::optional<TokenScore>&) {
+        writes = true;
+        pause_for(0.01);
+      };
+      sequence.on_end = [](Sequence::End, const std::string&) {};
+      return std::vector<Sequence>{sequence, sequence};  // one is written, one waits
+    };
+    ASSERT_TRUE(compute.submit(std::move(job)));
+    ASSERT_TRUE(soon([&] { return writes.load(); }));
+  }
+  model.reset();
+  EXPECT_TRUE(left.expired());
+}
+
+// What is asked while the connections are being closed still finds what it asks for.
+TEST_F(ServerTest, EndsUnderAStormOfRequests) {
+  constexpr int kAhead = 20;
+  std::string several;
+  for (int i = 0; i < kAhead; ++i) several += "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  for (int round = 0; round < 8; ++round) {
+    start_without_model();
+    std::vector<std::thread> askers;
+    for (int i = 0; i < 8; ++i)
+      askers.emplace_back([&several, port = server_->port()] {
+        Client one(port);
+        while (one.send(several))
+          for (int k = 0; k < kAhead; ++k)
+            if (one.answer().status != 200) return;
+      });
+    pause_for(0.03);
+    server_.reset();
+    for (std::thread& each : askers) each.join();
+  }
 }
 
 TEST_F(ServerTest, RefusesFoldersThatAreNoModels) {

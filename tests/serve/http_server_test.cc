@@ -78,7 +78,7 @@ TEST_F(HttpServerTest, WaitsForAContinueThatWasAskedFor) {
   client.send(
       "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
       "Expect: 100-continue\r\n\r\n");
-  pause_for(0.05);
+  ASSERT_EQ(client.next_head(5).status, 100) << "before any of the body";
   client.send("ok");
   EXPECT_EQ(client.answer().json()["body"], "ok");
 }
@@ -153,6 +153,36 @@ TEST_F(HttpServerTest, NoticesThatAClientHasLeft) {
   }
 }
 
+TEST_F(HttpServerTest, NoticesItBehindWhatTheClientSentAhead) {
+  Client client(server_.port());
+  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\nG");
+  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
+  pause_for(0.05);
+  EXPECT_FALSE(kept_[0]->gone());
+  client.send("E");
+  client.close();
+  EXPECT_TRUE(soon([&] { return kept_[0]->gone(); }, 2));
+}
+
+TEST_F(HttpServerTest, WhatWasSentAheadIsAnsweredInItsTurn) {
+  Client client(server_.port());
+  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
+  for (int i = 0; i < 3; ++i) {  // piece by piece, while the first is under way
+    client.send(fmt::format("GET /{} HTTP/1.1\r\nHost: local", i));
+    pause_for(0.02);
+    client.send("host\r\n\r\n");
+    pause_for(0.02);
+  }
+  client.send("GET /last HTTP/1.1\r\n");
+  pause_for(0.02);
+  kept_[0]->send({.body = "{}"});
+  EXPECT_EQ(client.answer().body, "{}");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.answer().json()["path"], fmt::format("/{}", i));
+  client.send("Host: localhost\r\n\r\n");
+  EXPECT_EQ(client.answer().json()["path"], "/last");
+}
+
 TEST_F(HttpServerTest, AClientThatStopsReadingIsCutOff) {
   Client client(server_.port());
   client.small_receive_buffer();
@@ -164,6 +194,39 @@ TEST_F(HttpServerTest, AClientThatStopsReadingIsCutOff) {
 }
 
 TEST_F(HttpServerTest, AStreamThatIsNotReadEndsInsteadOfGrowing) {
+  Client client(server_.port());
+  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
+  kept_[0]->start_stream({});
+  int written = 0;
+  const std::string piece(256 << 10, 'x');
+  while (!kept_[0]->gone() && written < 1000) kept_[0]->write(piece), ++written, pause_for(0.001);
+  EXPECT_LT(written, 1000);
+}
+
+HttpOptions little_unsent() {
+  HttpOptions options = short_deadlines();
+  options.limits.write_s = 30, options.limits.unsent_bytes = 1 << 20;
+  return options;
+}
+
+class LittleUnsent : public HttpServerTest {
+ protected:
+  LittleUnsent() : HttpServerTest(little_unsent()) {}
+};
+
+TEST_F(LittleUnsent, APieceOfAnySizeReachesAClientThatReads) {
+  Client client(server_.port());
+  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
+  kept_[0]->start_stream({});
+  const std::string piece(5 << 20, 'x');
+  kept_[0]->write(piece);
+  kept_[0]->finish();
+  EXPECT_EQ(client.answer().body, piece);
+}
+
+TEST_F(LittleUnsent, EndsAStreamThatGrowsBeyondIt) {
   Client client(server_.port());
   client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));

@@ -125,6 +125,22 @@ TEST_F(Security, No2ForeignOriginsAreRefusedAndNoneIsInvited) {
   EXPECT_EQ(preflight.status, 405);
 }
 
+TEST_F(Security, No2OtherSitesMayOnlyLinkHere) {
+  start_without_model();
+  const auto with = [&](const char* site, const char* mode, const char* dest) {
+    return client().get("/", fmt::format("Sec-Fetch-Site: {}\r\nSec-Fetch-Mode: {}\r\nSec-Fetch-Dest: {}\r\n",
+                                         site, mode, dest));
+  };
+  for (const char* own : {"same-origin", "none"}) EXPECT_EQ(with(own, "no-cors", "image").status, 200) << own;
+  for (const char* foreign : {"cross-site", "same-site"}) {
+    EXPECT_EQ(with(foreign, "navigate", "document").status, 200) << "a link, " << foreign;
+    EXPECT_EQ(with(foreign, "no-cors", "image").error("code"), "foreign_origin") << foreign;
+    EXPECT_EQ(with(foreign, "no-cors", "script").status, 403) << foreign;
+    EXPECT_EQ(with(foreign, "navigate", "iframe").status, 403) << foreign;
+    EXPECT_EQ(with(foreign, "cors", "empty").status, 403) << foreign;
+  }
+}
+
 TEST_F(Security, No2PostsAreJson) {
   start();
   const auto with = [&](const std::string& type) {
@@ -343,6 +359,27 @@ TEST_F(Security, No6NothingOfTheFileSystemIsReachable) {
   const std::string all = get("/v1/models").body + get("/api/runs").body +
                           post("/v1/completions", {{"model", "x"}, {"prompt", "a"}}).body;
   EXPECT_FALSE(contains(all, folder_.path())) << "no path of the machine";
+}
+
+// The server's own trouble is not the request's fault, and says nothing about its files.
+TEST_F(Security, No6WhatCannotBeReadIsNamedWithoutItsPath) {
+  write_checkpoint(folder_ / "run", 10, small_weights("ddl-cc", 1));
+  write_checkpoint(folder_ / "run", 20, small_weights("ddl-cc", 2));
+  folder_.write("run/checkpoints/step-00000010/model.safetensors", "damaged");
+  folder_.write("runs/s/study.toml", "title = 3");
+  folder_.write("runs/a/audit.json", "{");
+  options_.watch = {folder_ / "runs"};
+  options_.models.paths = {folder_ / "run"};
+  start_without_model();
+  const Answer checkpoint = post("/v1/completions", {{"model", "run@10"}, {"prompt", "a"}});
+  EXPECT_EQ(checkpoint.status, 503);
+  EXPECT_EQ(checkpoint.error("code"), "not_loaded");
+  for (const Answer& answer :
+       {checkpoint, get("/report?study=s"), get("/api/reports?study=s"), get("/report?audit=a")}) {
+    EXPECT_GE(answer.status, 500) << answer.body;
+    EXPECT_FALSE(contains(answer.body, folder_.path())) << answer.body;
+  }
+  EXPECT_EQ(get("/health").status, 200);
 }
 
 TEST_F(Security, No6EveryAnswerHasItsHeaders) {
