@@ -47,8 +47,8 @@ class Words final : public Tokenizer {
 
 // One request and its stream, over a socket.
 struct Stream {
-  double first_s = 0, last_s = 0;  // from the request to the first and the last event
-  Index events = 0;                // with text
+  double first_s = 0;        // from the request to the first event
+  std::vector<double> at_s;  // when each event with text came
 
   void run(int port, const std::string& body) {
     const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -79,8 +79,8 @@ struct Stream {
       std::size_t at = 0;
       for (std::size_t found; (found = held.find(kText, at)) != std::string::npos;
            at = found + kText.size()) {
-        last_s = now() - start;
-        if (events++ == 0) first_s = last_s;
+        at_s.push_back(now());
+        if (at_s.size() == 1) first_s = at_s[0] - start;
       }
       held.erase(0, std::max(at, held.size() - std::min(held.size(), kText.size())));
     }
@@ -164,21 +164,25 @@ class ServeBench {
     times.first_s = std::min(times.first_s, alone.first_s);
     std::vector<Stream> streams(static_cast<std::size_t>(options_.streams));
     std::vector<std::thread> threads;
-    const double start = now();
     for (std::size_t i = 0; i < streams.size(); ++i)
       threads.emplace_back(
           [&, i] { streams[i].run(server.port(), body(static_cast<Index>(i), options_.tokens)); });
     for (std::thread& thread : threads) thread.join();
-    Index events = 0;
+    // While all of them write: after the last one's first token, and before the first one's last.
+    double begin = 0, end = 1e30;
     for (const Stream& stream : streams) {
-      if (stream.events != options_.tokens)
-        throw UserError("a stream had {} events instead of {}", stream.events, options_.tokens);
-      events += stream.events;
+      if (std::ssize(stream.at_s) != options_.tokens)
+        throw UserError("a stream had {} events instead of {}", stream.at_s.size(), options_.tokens);
+      begin = std::max(begin, stream.at_s.front());
+      end = std::min(end, stream.at_s.back());
     }
-    // The prompts are not part of it.
-    const double prompts = static_cast<double>(options_.streams) * times.prompt_s;
-    const double seconds = (now() - start) - prompts;
-    times.served_tokens_per_s = std::max(times.served_tokens_per_s, static_cast<double>(events) / seconds);
+    Index events = 0;
+    for (const Stream& stream : streams)
+      events += std::count_if(stream.at_s.begin(), stream.at_s.end(),
+                              [&](double at) { return at > begin && at <= end; });
+    if (end > begin)
+      times.served_tokens_per_s =
+          std::max(times.served_tokens_per_s, static_cast<double>(events) / (end - begin));
   }
 
   void report(const Times& times, const ModelConfig& config) const {
