@@ -50,6 +50,7 @@ struct TrainCommand {
     request.sample = sample;
     const Ranks ranks(local_ranks);
     request.comm = &ranks.comm();
+    if (!ranks.comm().alone()) StopSignals::stop_with_ranks(ranks.comm().leads());
     request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
     resume_after_restart(ranks.launch());
     std::unique_ptr<Server> page;

@@ -18,6 +18,8 @@ struct sigaction old_actions[std::size(kSignals)], old_pipe_action;
 // line: the cursor stands behind the live one.
 constexpr std::string_view kNotice =
     "\nfinishing this micro-batch, then saving the last whole step; a second Ctrl-C stops at once\n";
+constexpr std::string_view kNoticeOfRanks =
+    "\nfinishing this step, then saving; a second Ctrl-C stops at once\n";
 std::string_view notice;
 
 extern "C" void on_stop_signal(int number) {
@@ -53,6 +55,10 @@ StopSignals::StopSignals() {
 StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &old_actions[i], nullptr);
   ::sigaction(SIGPIPE, &old_pipe_action, nullptr);
+}
+
+void StopSignals::stop_with_ranks(bool says_so) {
+  notice = says_so ? kNoticeOfRanks.substr(::isatty(STDERR_FILENO) ? 0 : 1) : std::string_view();
 }
 
 int StopSignals::received() const { return received_signal; }

@@ -12,6 +12,9 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
+  // Several ranks stop behind a whole step, together, and one of them says so.
+  static void stop_with_ranks(bool says_so);
+
   int received() const;  // 0, or the number of the first
 };
 
