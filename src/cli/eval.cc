@@ -50,7 +50,7 @@ struct EvalCommand {
         !request.tasks.empty() || !std::all_of(texts.begin(), texts.end(), holds_token_shards);
     if (!needs_tokenizer) load.missing_tokenizer = LoadOptions::kAccept;
     const LoadedModel loaded = load_model(run, load, ex);
-    check_same_weights(ranks.comm(), loaded.weights.values());
+    check_same_weights(ranks.comm(), loaded.weights);
     Scorer scorer(loaded.weights, scorer_options, ex, ranks.comm());
     if (!ranks.comm().leads()) return scorer.serve();
     request.context = scorer.config().context;

@@ -25,7 +25,6 @@ class PackedWeights {
   PackedMatrix matrix(Index offset) const;  // the one that begins at this offset of the table
   Index widest() const { return widest_; }  // the most inputs of any
   std::span<const std::byte> bytes() const { return {data_, static_cast<std::size_t>(size_)}; }
-  const Arena& arena() const { return arena_; }
 
   // A tensor's rows are those of `matrix` from `first` on.
   struct Rows {

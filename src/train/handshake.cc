@@ -1,6 +1,7 @@
 #include "train/handshake.h"
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -75,18 +76,19 @@ void agree_to_begin(Comm& comm, const Json& mine, const std::exception_ptr& fail
                    "\nStart all of them with the same program, options and data.");
 }
 
-void check_same_weights(Comm& comm, std::span<const float> params) {
+void check_same_weights(Comm& comm, const Weights& weights) {
   if (comm.alone()) return;
   std::uint64_t hash = 14695981039346656037u;
-  for (const float value : params) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
+  const auto add = [&](std::uint64_t number) { hash = (hash ^ number) * 1099511628211u; };
+  for (const float value : weights.values()) add(std::bit_cast<std::uint32_t>(value));
+  if (weights.packed())
+    for (const std::byte byte : weights.packed()->bytes()) add(std::to_integer<std::uint64_t>(byte));
   const std::vector<std::string> hashes = comm.gather_texts(fmt::format("{:016x}", hash));
   for (int r = 1; r < comm.ranks(); ++r)
     if (hashes[r] != hashes[0])
-      fail(comm,
-           fmt::format(
-               "rank {} has other weights than rank 0 before the first step ({} and {}): its files or its "
-               "processor's arithmetic differ",
-               r, hashes[r], hashes[0]));
+      fail(comm, fmt::format("rank {} has other weights than rank 0 ({} and {}): its files or its "
+                             "processor's arithmetic differ",
+                             r, hashes[r], hashes[0]));
 }
 
 }  // namespace ddl

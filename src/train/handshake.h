@@ -2,12 +2,12 @@
 #pragma once
 
 #include <exception>
-#include <span>
 #include <string>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "dist/comm.h"
+#include "model/weights.h"
 #include "train/run_config.h"
 
 namespace ddl {
@@ -24,7 +24,7 @@ void check_ranks(const RunConfig& config, int ranks);
 // ranks or throws on all: the own error, rank 0 that of another rank or the differences, the others SharedError.
 void agree_to_begin(Comm& comm, const Json& mine, const std::exception_ptr& failed);
 
-// The same parameters, bit for bit. Throws as above.
-void check_same_weights(Comm& comm, std::span<const float> params);
+// The same numbers in every format, bit for bit. Throws as above.
+void check_same_weights(Comm& comm, const Weights& weights);
 
 }  // namespace ddl

@@ -98,7 +98,7 @@ void Run::open() {
     if (run_.checkpoint) reading_the_run([&] { load_checkpoint(run_.checkpoint->folder, *trainer_); });
     if (run_.checkpoint) saved_step_ = run_.checkpoint->step;
     if (run_.model) begin_with(*run_.model);
-    check_same_weights(comm_, trainer_->model().weights().values());
+    check_same_weights(comm_, trainer_->model().weights());
     if (run_.config.train.floor) trainer_->measure_floor();
     return;
   }
@@ -114,7 +114,7 @@ void Run::open() {
     set_aside_ = set_aside_checkpoints(run_.folder->checkpoints(), run_.checkpoint->step + 1, "rejected");
   }
   if (run_.model) begin_with(*run_.model);
-  check_same_weights(comm_, trainer_->model().weights().values());
+  check_same_weights(comm_, trainer_->model().weights());
   if (!request_.resume) write_file_atomic(run_.folder->identity(), to_text(run_.identity));
   if (steps_left() || !request_.resume)
     write_file_atomic(run_.folder->config(), run_.config.to_toml());

@@ -120,11 +120,33 @@ TEST(Ranks, EndWithTheSameParametersAndFiles) {
     for (int step = 0; step < 5; ++step) trainer.step();
     const auto values = trainer.model().weights().values();
     parameters[static_cast<std::size_t>(comm.rank())].assign(values.begin(), values.end());
-    check_same_weights(comm, values);
+    check_same_weights(comm, trainer.model().weights());
   });
   EXPECT_EQ(text_of(thrown[0]) + text_of(thrown[1]), "");
   EXPECT_EQ(parameters[0], parameters[1]);
   EXPECT_FALSE(parameters[0].empty());
+}
+
+// Small weights are compared too: one code of one matrix is enough to be refused.
+TEST(Ranks, OtherSmallWeightsAreRefused) {
+  const ModelConfig config = load_run_config({"", "", "", {"model.vocab=64"}}).model;
+  for (const bool other : {false, true}) {
+    const auto thrown = ThreadRanks(2).run([&](Comm& comm) {
+      Weights weights = to_format(Weights(config, 1, kOneThread), WeightFormat::kQ8, kOneThread);
+      if (other && comm.rank() == 1) {
+        const auto& params = weights.table().list();
+        const Param& param =
+            *std::find_if(params.begin(), params.end(), [](const Param& p) { return p.embedding; });
+        std::vector<float> numbers(static_cast<std::size_t>(param.count));
+        weights.packed()->unpack(numbers.data(), param, kOneThread);
+        std::swap(numbers[0], numbers[1]);
+        weights.packed()->pack(param, numbers.data(), kOneThread);
+      }
+      check_same_weights(comm, weights);
+    });
+    EXPECT_EQ(text_of(thrown[0]).find("rank 1 has other weights than rank 0") != std::string::npos, other);
+    EXPECT_EQ(thrown[1] != nullptr, other);
+  }
 }
 
 // Sharing the state out changes no bit: the same gradients, the same updates, only made elsewhere.
