@@ -58,7 +58,7 @@ using Word = hn::Vec<Words>;
 // vector machines beside everything else.
 template <WeightFormat kFormat>
 struct Planes {  // those with scales: pairs of 16-bit integers, one in each half of a lane
-  static constexpr Index kBits = info(kFormat).bits, kPlanes = 16 / kBits, kSums = 6;
+  static constexpr Index kBits = info(kFormat).bits, kPlanes = 16 / kBits, kSums = 8;
   using Tag = Int32s;
   using Weight = hn::Vec<Int32s>;
   using Input = hn::Vec<Int32s>;
@@ -216,6 +216,8 @@ HWY_INLINE void AddBlock(float* sums, const std::uint32_t* planes, const std::by
   for (Index g = 0; g < G; ++g)
     for (Index v = 0; v < kPanelVectors; ++v)
       partial[g][v] = P::Begin(hn::Load(Full(), sums + g * kPanelRows + v * kLanes));
+      // Unrolled whole, gcc would order the additions anew and run out of registers.
+#pragma GCC unroll 4
   for (Index plane = 0; plane < P::kBits * P::kPlanes; ++plane) {
     typename P::Weight weight[kPanelVectors];
     for (Index v = 0; v < kPanelVectors; ++v)
