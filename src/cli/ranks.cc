@@ -35,15 +35,15 @@ void add_ranks_option(Command command, Index& ranks) {
       .range(1, kMostLocalRanks);
 }
 
-Ranks::Ranks(Index asked) : launch_(launch_for(asked)), comm_(connect(launch_)) {}
-
-Exec Ranks::exec() const {
+Exec exec_of(const Launch& launch) {
   Exec ex = default_exec();
   // A launcher may have bound each rank to cores of its own; otherwise they see all cores and share them.
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-  if (!std::getenv("DDL_THREADS") && static_cast<long>(ex.threads) * launch_.local_ranks > cores)
-    ex.threads = std::max(1, ex.threads / launch_.local_ranks);
+  if (!std::getenv("DDL_THREADS") && static_cast<long>(ex.threads) * launch.local_ranks > cores)
+    ex.threads = std::max(1, ex.threads / launch.local_ranks);
   return ex;
 }
+
+Ranks::Ranks(Index asked) : launch_(launch_for(asked)), comm_(connect(launch_)) {}
 
 }  // namespace ddl

@@ -14,6 +14,9 @@ namespace ddl {
 
 void add_ranks_option(Command command, Index& ranks);
 
+// The threads of this machine that are this rank's.
+Exec exec_of(const Launch& launch);
+
 class Ranks {
  public:
   // `asked`: by --ranks; 0 where it was not given. Where it asks for ranks that nobody has started, starts them, waits for them
@@ -22,8 +25,7 @@ class Ranks {
 
   const Launch& launch() const { return launch_; }
   Comm& comm() const { return *comm_; }
-  // The threads of this machine that are this rank's.
-  Exec exec() const;
+  Exec exec() const { return exec_of(launch_); }
 
   // An error that concerns all ranks is told by rank 0 alone.
   template <class Body>

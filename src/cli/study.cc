@@ -1,4 +1,5 @@
 // ./ddl study: answer questions about residual rules by many runs, as a file says.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -6,10 +7,12 @@
 
 #include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/ranks.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/record.h"
 #include "data/dataset.h"
+#include "dist/launch.h"
 #include "study/study_run.h"
 
 namespace ddl {
@@ -30,7 +33,10 @@ struct StudyCommand {
 
  private:
   void run(const std::string& file, const StopSignals& signals) const {
-    const Exec ex = default_exec();
+    // A launcher's processes share the study through its folder; the first of them has the screen.
+    const Launch launch = read_launch();
+    const bool shows = launch.rank == 0;
+    const Exec ex = exec_of(launch);
     const Study study = read_study(file);
     const StudyFolder folder{out.empty() ? default_study_folder(file) : out};
     const std::string program = fmt::format("{} {}", kBuildInfo.version, kBuildInfo.commit);
@@ -44,16 +50,22 @@ struct StudyCommand {
     if (workers < 0) throw UserError("--workers is {}, expected 1 or more", workers);
     const int processes = workers > 0 ? static_cast<int>(workers) : ex.threads;
     if (dry_run) {
-      std::fputs(plan_screen(study, folder, costs, data, processes, ex).c_str(), stdout);
+      if (shows) std::fputs(plan_screen(study, folder, costs, data, processes, ex).c_str(), stdout);
       return;
     }
     open_study_folder(folder, study);
-    if (!json)
-      fmt::print("{}\n{}: {} worker{}. Ctrl-C saves and stops; the same command continues.\n", study.title,
-                 folder.path, processes, processes == 1 ? "" : "s");
+    if (shows && !json)
+      fmt::print("{}\n{}: {} worker{}{}. Ctrl-C saves and stops; the same command continues.\n", study.title,
+                 folder.path, processes, processes == 1 ? "" : "s",
+                 launch.ranks > 1 ? fmt::format(" on each of {} ranks", launch.ranks) : "");
     std::fflush(stdout);
+    const StudyWorkers crew{processes, std::max(1, ex.threads / processes), shows};
     const int signal = supervise_study(
-        study, folder, costs, {"ddl", "study", file, "--out", folder.path, "--worker"}, processes, signals);
+        study, folder, costs, {"ddl", "study", file, "--out", folder.path, "--worker"}, crew, signals);
+    if (!shows) {
+      if (signal != 0) throw ExitWithCode(128 + signal);
+      return;
+    }
     std::vector<std::string> problems;
     const Records records = Records::read(folder.records(), study, &problems);
     std::fputs(

@@ -172,11 +172,11 @@ std::string live_line(const Study& study, const StudyFolder& folder, const Study
   const Records records = Records::read(folder.records(), study);
   const Agenda agenda = make_agenda(study, records);
   const Left left = flops_left(study, records, costs);
-  const double speed = recorded_speed(records) * workers;
-  std::vector<LinePart> parts = {
-      {fmt::format("{} done, {} running, {} to {} to go", records.all().size(), claims_held(folder.claims()),
-                   agenda.least_left, agenda.most_left),
-       0}};
+  const auto running = claims_held(folder.claims());  // also those of other machines
+  const double speed = recorded_speed(records) * std::max<double>(workers, static_cast<double>(running));
+  std::vector<LinePart> parts = {{fmt::format("{} done, {} running, {} to {} to go", records.all().size(),
+                                              running, agenda.least_left, agenda.most_left),
+                                  0}};
   if (speed > 0 && left.most > 0) parts.push_back({time_left(left.least / speed, left.most / speed), 1});
   // The first question, at the largest size that has an answer to it.
   std::string answer;
@@ -192,12 +192,12 @@ std::string live_line(const Study& study, const StudyFolder& folder, const Study
 }  // namespace
 
 int supervise_study(const Study& study, const StudyFolder& folder, const StudyCosts& costs,
-                    const std::vector<std::string>& command, int workers, const StopSignals& signals) {
-  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+                    const std::vector<std::string>& command, const StudyWorkers& workers,
+                    const StopSignals& signals) {
+  const bool terminal = workers.shown && ::isatty(STDERR_FILENO) != 0;
   const double every = terminal ? 2 : 60;
-  const int threads = std::max(1, default_exec().threads / workers);
   std::vector<Worker> running;
-  for (int i = 0; i < workers; ++i) running.push_back(start_worker(command, threads));
+  for (int i = 0; i < workers.count; ++i) running.push_back(start_worker(command, workers.threads));
   int restarts = 0;
   bool told = false;
   std::string error;
@@ -225,7 +225,7 @@ int supervise_study(const Study& study, const StudyFolder& folder, const StudyCo
       const bool killed = signal != 0 && !told;
       if (killed) note_problem(folder, fmt::format("a worker was stopped by signal {}", signal));
       if (killed && restarts++ < kMostRestarts) {
-        *worker = start_worker(command, threads);
+        *worker = start_worker(command, workers.threads);
         ++worker;
         continue;
       }
@@ -235,9 +235,9 @@ int supervise_study(const Study& study, const StudyFolder& folder, const StudyCo
       worker = running.erase(worker);
       if (failed) stop_all();
     }
-    if (now() - shown_at >= every && !running.empty()) {
+    if (workers.shown && now() - shown_at >= every && !running.empty()) {
       shown_at = now();
-      const std::string line = live_line(study, folder, costs, workers, line_columns(stderr));
+      const std::string line = live_line(study, folder, costs, workers.count, line_columns(stderr));
       fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
       std::fflush(stderr);
     }

@@ -39,11 +39,17 @@ std::string default_study_folder(const std::string& file);
 int work_on_study(const Study& study, const StudyFolder& folder, const std::string& program,
                   const StopSignals& signals, const Exec& ex);
 
-// Starts `workers` processes of `command` (which must come down to work_on_study), restarts those that are killed, and
-// shows the live line until they end. Returns the signal that stopped it, or 0. Throws UserError with a worker's
-// message where one ends with an error.
+// Processes of a study on this machine.
+struct StudyWorkers {
+  int count = 1, threads = 1;  // threads of each
+  bool shown = true;           // the live line
+};
+// Starts workers with `command` (which must come down to work_on_study), restarts those that are killed, and shows the live line
+// until they end. Returns the signal that stopped it, or 0. Throws UserError with a worker's message where one ends with an
+// error.
 int supervise_study(const Study& study, const StudyFolder& folder, const StudyCosts& costs,
-                    const std::vector<std::string>& command, int workers, const StopSignals& signals);
+                    const std::vector<std::string>& command, const StudyWorkers& workers,
+                    const StopSignals& signals);
 
 // The plan in one screen: what is trained, its FLOPs and hours, the questions.
 std::string plan_screen(const Study& study, const StudyFolder& folder, const StudyCosts& costs,
