@@ -90,7 +90,7 @@ void list_published(bool json) {
   fmt::print("{:<15} {:>9}  {:<26} {}\n", "name", "size", "licence", "what");
   for (const PublishedSet& set : published_sets())
     fmt::print("{:<15} {:>9}  {:<26} {}\n", set.name, set.bytes() > 0 ? format_bytes(set.bytes()) : "?",
-               set.licence, set.what);
+               set.licence.empty() ? "see its page" : set.licence, set.what);
   fmt::print("\n./ddl data get NAME downloads one (tasks: all evaluation tasks), or checks what is there.\n");
 }
 
@@ -100,7 +100,7 @@ void get(const std::string& name, const std::string& out, bool check, bool json)
   for (const PublishedSet& set : find_published(name)) {
     folder = out.empty() ? set.folder : out;
     if (!json)
-      fmt::print("{}: {}\n  from {}, licence {}{}\n", set.name, set.what, set.home, set.licence,
+      fmt::print("{}: {}\n  from {}, licence {}{}\n", set.name, set.what, set.home, set.terms(),
                  set.bytes() > 0 ? ", " + format_bytes(set.bytes()) : "");
     std::fflush(stdout);
     if (!check) fetch_published(set, folder, json ? nullptr : stderr);

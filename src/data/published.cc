@@ -35,8 +35,8 @@ PublishedSet arc(const std::string& name, const std::string& kind) {
       "tasks",
       {{"https://ai2-public-datasets.s3.amazonaws.com/arc/ARC-V1-Feb2018.zip",
         "ARC-V1-Feb2018.zip",
-        680000000,
-        "",
+        680841265,
+        "6d2d5ab50b2ceec6ba5f79c921be77cf2de712ea25a2b3f4fff3acc101cecfa0",
         {{inside + "-Test.jsonl", name + "/test.jsonl"}, {inside + "-Train.jsonl", name + "/train.jsonl"}}}},
       kEvaluate};
 }
@@ -63,8 +63,10 @@ std::vector<PublishedSet> all_sets() {
        "CDLA-Sharing-1.0",
        face + "roneneldan/TinyStories",
        "corpora/tinystories",
-       {{face + "roneneldan/TinyStories/resolve/main/TinyStoriesV2-GPT4-train.txt", "train.txt", 2227753162},
-        {face + "roneneldan/TinyStories/resolve/main/TinyStoriesV2-GPT4-valid.txt", "valid.txt", 22502601}},
+       {{face + "roneneldan/TinyStories/resolve/main/TinyStoriesV2-GPT4-train.txt", "train.txt", 2227753162,
+         "6418d412de72888f52b5142c761ac21a582f7d1166f0bfbdb5f03ccfdec90443"},
+        {face + "roneneldan/TinyStories/resolve/main/TinyStoriesV2-GPT4-valid.txt", "valid.txt", 22502601,
+         "6874bae9a4c1a4e7edcf0e53b86c17817e9cf881fc75ff2368da457b80c0585d"}},
        "./ddl data prepare {0}/train.txt --val {0}/valid.txt --separator '<|endoftext|>' --tokenizer "
        "TOKENIZER "
        "--out data/tinystories"},
@@ -93,13 +95,14 @@ std::vector<PublishedSet> all_sets() {
        "MIT",
        "https://github.com/rowanz/hellaswag",
        "tasks",
-       {{github + "rowanz/hellaswag/master/data/hellaswag_val.jsonl", "hellaswag/validation.jsonl", 0,
+       {{github + "rowanz/hellaswag/master/data/hellaswag_val.jsonl", "hellaswag/validation.jsonl", 12246618,
          "0aa3b88843990f3f10a97b9575c94d7b71fb2205240ba04ae4884d9e9c992588"},
-        {github + "rowanz/hellaswag/master/data/hellaswag_train.jsonl", "hellaswag/train.jsonl", 47000000}},
+        {github + "rowanz/hellaswag/master/data/hellaswag_train.jsonl", "hellaswag/train.jsonl", 47496131,
+         "dae5e69249868cb9fe4e23ff925c60b66169564cfb7072d793cd7356a2b69f8d"}},
        kEvaluate},
       {"openbookqa",
        "elementary science questions (evaluation task)",
-       "Apache 2.0",
+       "",
        "https://allenai.org/data/open-book-qa",
        "tasks",
        {{ai2 + "open-book-qa/OpenBookQA-V1-Sep2018.zip",
@@ -111,15 +114,15 @@ std::vector<PublishedSet> all_sets() {
        kEvaluate},
       {"piqa",
        "everyday physical reasoning (evaluation task)",
-       "Academic Free License 3.0",
+       "",
        "https://yonatanbisk.com/piqa",
        "tasks",
        {{bisk + "valid.jsonl", "piqa/valid.jsonl", 495929,
          "93503cc97c679e459b065c3d13e848282e44b2a25213985bed3e5d458abef72d"},
         {bisk + "valid-labels.lst", "piqa/valid-labels.lst", 3676,
          "b4192dc3a2a0363d9d60ccf79800cbbe2f32ebb17726efdde6970e0b8131bceb"},
-        {bisk + "train.jsonl", "piqa/train.jsonl"},
-        {bisk + "train-labels.lst", "piqa/train-labels.lst"}},
+        {bisk + "train.jsonl", "piqa/train.jsonl", 4400000},
+        {bisk + "train-labels.lst", "piqa/train-labels.lst", 32226}},
        kEvaluate},
       {"sciq",
        "crowdsourced science questions (evaluation task)",
@@ -128,14 +131,14 @@ std::vector<PublishedSet> all_sets() {
        "tasks",
        {{ai2 + "sciq/SciQ.zip",
          "sciq.zip",
-         0,
+         2821345,
          "7f3312f6ac6b09970b32942d106a8c44ec0dad46a0369f17d635aff8e348a87c",
          {{"SciQ dataset-2 3/test.json", "sciq/test.json"},
           {"SciQ dataset-2 3/train.json", "sciq/train.json"}}}},
        kEvaluate},
       {"social_iqa",
        "what people do and feel (evaluation task)",
-       "CC BY 4.0",
+       "",
        "https://leaderboard.allenai.org/socialiqa",
        "tasks",
        {{mosaic + "socialiqa/socialiqa-train-dev.zip",
@@ -149,13 +152,13 @@ std::vector<PublishedSet> all_sets() {
        kEvaluate},
       {"winogrande",
        "which of two a pronoun means (evaluation task)",
-       "CC BY 4.0",
-       "https://winogrande.allenai.org",
+       "CC BY",
+       "https://github.com/allenai/winogrande",
        "tasks",
        {{mosaic + "winogrande/winogrande_1.1.zip",
          "winogrande.zip",
          3400000,
-         "",
+         "",  // the archive has been replaced more than once under this name
          {{"winogrande_1.1/dev.jsonl", "winogrande/dev.jsonl"},
           {"winogrande_1.1/train_xl.jsonl", "winogrande/train_xl.jsonl"}}}},
        kEvaluate},
@@ -249,6 +252,8 @@ std::uint64_t PublishedSet::bytes() const {
   return sum;
 }
 
+std::string PublishedSet::terms() const { return licence.empty() ? "see " + home : licence; }
+
 const std::vector<PublishedSet>& published_sets() {
   static const std::vector<PublishedSet> sets = all_sets();
   return sets;
@@ -269,7 +274,7 @@ std::vector<PublishedSet> find_published(const std::string& name) {
 
 Json check_published(const PublishedSet& set, const std::string& folder) {
   Json record = make_record("published");
-  record["name"] = set.name, record["what"] = set.what, record["licence"] = set.licence,
+  record["name"] = set.name, record["what"] = set.what, record["licence"] = set.terms(),
   record["home"] = set.home;
   record["folder"] = folder;
   record["files"] = Json::array();

@@ -24,12 +24,15 @@ struct PublishedFile {
 };
 
 struct PublishedSet {
-  std::string name, what, licence, home;
+  std::string name, what;
+  std::string licence;  // as its publisher states it; "": not stated, or not known here
+  std::string home;
   std::string folder;  // where it goes by default
   std::vector<PublishedFile> files;
   std::string next;  // what to do with it, where {0} is the folder
 
   std::uint64_t bytes() const;  // of all downloads, as far as known
+  std::string terms() const;    // the licence, or where to look for it
 };
 
 const std::vector<PublishedSet>& published_sets();

@@ -29,20 +29,21 @@ void refuse_a_folder_of_others(const std::string& path) {
 
 }  // namespace
 
-RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path)) {
+RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path)), purpose_(purpose) {
   const bool resume = purpose == Purpose::kResume;
   if (resume && !fs::is_directory(path_))
     throw UserError("{}: there is no run to resume; without --resume a new one is started", path_);
   if (resume && !fs::exists(config()))
     throw UserError("{}: there is no run to resume (no config.toml)", path_);
   if (!resume) refuse_a_folder_of_others(path_);
+  is_made_here_ = !fs::exists(path_);
   make_folders(path_);
   const std::string lock_path = path_ + "/.lock";
   lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0) throw UserError("{}: cannot be written ({})", lock_path, std::strerror(errno));
   try {
     // The system gives the lock back when the process ends, however it ends.
-    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0)
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 || !is_there())
       throw BusyRunError("{}: another process is training here; wait for it, stop it, or use another --out",
                          path_);
     if (!resume && fs::exists(config()))
@@ -54,7 +55,23 @@ RunFolder::RunFolder(std::string path, Purpose purpose) : path_(std::move(path))
   }
 }
 
-RunFolder::~RunFolder() { ::close(lock_); }
+RunFolder::~RunFolder() {
+  if (purpose_ == Purpose::kNew && is_there()) clear_unless_begun();
+  ::close(lock_);
+}
+
+// A run that was refused leaves nothing. What is not its own stays: rmdir(2) takes only empty folders. The lock goes last,
+// while it is held.
+void RunFolder::clear_unless_begun() const {
+  std::error_code error;
+  if (fs::exists(config(), error)) return;
+  ::rmdir(checkpoints().c_str());
+  for (fs::directory_iterator at(path_, error), end; !error && at != end; at.increment(error))
+    if (at->path().filename() != ".lock") return;
+  if (error) return;
+  ::unlink((path_ + "/.lock").c_str());
+  if (is_made_here_) ::rmdir(path_.c_str());
+}
 
 bool RunFolder::is_there() const { return still_named(lock_, path_ + "/.lock"); }
 

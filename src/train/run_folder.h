@@ -29,7 +29,7 @@ class RunFolder {
   // Creates the folder for a new run, locks it either way. Throws UserError where another process holds it,
   // where a new run would meet an old one or files of others, and where there is nothing to resume.
   RunFolder(std::string path, Purpose purpose);
-  ~RunFolder();
+  ~RunFolder();  // the folder of a new run that wrote nothing goes
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
@@ -46,7 +46,11 @@ class RunFolder {
   void rewind_metrics(long step) const;
 
  private:
+  void clear_unless_begun() const;
+
   std::string path_;
+  Purpose purpose_;
+  bool is_made_here_ = false;
   int lock_ = -1;
 };
 

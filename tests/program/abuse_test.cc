@@ -219,5 +219,15 @@ TEST_F(Abuse, TasksThatCannotBeScoredAreLeftOut) {
   expect_refused("ddl eval run --tasks sciq --data tasks", {"sciq: no data"});
 }
 
+TEST_F(Abuse, TwoEvaluationsDoNotWriteOneFile) {
+  make_run();
+  folder_.write("tasks/piqa/validation.jsonl", R"({"goal":"g","sol1":"a","sol2":"b","label":0})"
+                                               "\n");
+  const std::string eval = DDL_PROGRAM " eval run --tasks piqa --data tasks --samples samples.jsonl";
+  expect_refused("flock samples.jsonl " + eval, {"samples.jsonl: another evaluation is writing it"});
+  EXPECT_EQ(contents_of(folder_ / "samples.jsonl"), "");
+  run_well(eval);
+}
+
 }  // namespace
 }  // namespace ddl

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -161,6 +163,53 @@ TEST_F(Program, TheEndOfTrainingNamesTheNextStep) {
   EXPECT_TRUE(contains(shown, "Next: ./ddl generate run --tokenizer TOKENIZER --prompt")) << shown;
 }
 
+// "big.txt: 131328 tokens, ..., 10%, ...": tokens that are scored, and their share of all.
+TEST_F(Program, EvalShowsTheShareOfTheWorkThatIsDone) {
+  if (run("command -v script").code != 0) GTEST_SKIP() << "needs script(1)";
+  write_bare_shards();
+  train("bare");
+  std::string text;
+  for (int i = 0; i < 40000; ++i) text += "some words and more of them " + std::to_string(i) + "\n";
+  folder_.write("big.txt", text);
+  const Result result =
+      run("timeout 60 script -qec '" DDL_PROGRAM " eval run --tokenizer bytes --text big.txt' /dev/null");
+  EXPECT_EQ(result.code, 0) << result.out;
+  const std::regex shown("big.txt: ([0-9]+) tokens,[^%]* ([0-9]+)%");
+  int lines = 0;
+  for (std::sregex_iterator at(result.out.begin(), result.out.end(), shown), end; at != end; ++at, ++lines)
+    EXPECT_NEAR(std::stod((*at)[2]), 100 * std::stod((*at)[1]) / static_cast<double>(text.size()), 3)
+        << (*at)[0];
+  EXPECT_GT(lines, 0) << result.out;
+}
+
+TEST_F(Program, SaysHowMuchWorkTrainingIsBeforeItBegins) {
+  write_bare_shards();
+  const Result result =
+      run("ddl train --data bare --out run --set train.steps=3 --set train.batch=1 --set model.layers=1"
+          " --set model.width=32 --set model.heads=2 --set model.context=48 --set model.vocab=320"
+          " --set eval.windows=1");
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::size_t work = result.out.find("\n3 steps of 48 tokens, 0.375 passes over the data, about ");
+  EXPECT_LT(work, result.out.find("step 1/3")) << result.out;
+}
+
+// Another process has the processor while the floor is measured, and ends before the first step.
+TEST_F(Program, NoStepIsFasterThanTheFloor) {
+  if (run("taskset -c 0 true").code != 0) GTEST_SKIP() << "needs processor 0";
+  write_bare_shards();
+  const Result result =
+      run("taskset -c 0 sh -c 'while :; do :; done' & other=$!; nice -n 5 taskset -c 0 " DDL_PROGRAM
+          " train --data bare --out run --set train.steps=20 --set train.batch=16 --set model.layers=1"
+          " --set model.width=256 --set model.heads=2 --set model.context=48 --set model.vocab=320"
+          " --set eval.windows=1 --set log.screen_seconds=0 & run=$!;"
+          " while kill -0 $run && ! grep -qs '\"event\":\"start\"' run/metrics.jsonl; do sleep 0.01; done;"
+          " kill $other; wait $run");
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::regex share("([0-9]+)% of floor");
+  for (std::sregex_iterator at(result.out.begin(), result.out.end(), share), end; at != end; ++at)
+    EXPECT_LE(std::stod((*at)[1]), 100) << result.out;
+}
+
 TEST_F(Program, TheConfigurationPageIsUpToDate) {
   EXPECT_EQ(run("ddl train --options --markdown").out, contents_of(DDL_SOURCE_DIR "/docs/configuration.md"))
       << "write it again: ./ddl train --options --markdown > docs/configuration.md";
@@ -202,6 +251,29 @@ TEST_F(Program, SamplesWhileItTrains) {
   EXPECT_EQ(samples, 2);
 }
 
+// A rate of 0 learns nothing: no validation after the first is better.
+TEST_F(Program, StopsWhereNothingImproves) {
+  write_bare_shards();
+  const auto all = records(
+      "ddl train --data bare --out run --set train.steps=40 --set train.batch=1 --set model.layers=1"
+      " --set model.width=32 --set model.heads=2 --set model.context=48 --set model.vocab=320"
+      " --set eval.windows=1 --set eval.every=1 --set log.floor=false --set train.lr=0 --set train.patience=3"
+      " --json");
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.back()["event"], "done");
+  EXPECT_EQ(all.back()["step"], 4);
+  EXPECT_EQ(all.back()["stopped_early"], true);
+}
+
+// Both learn side by side until the time is over, and both are shown.
+TEST_F(Program, DemonstratesTwoModelsInTurns) {
+  const Result result = run("ddl demo --minutes 0.01 --out demo");
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* part : {"in turns", "for the rest of 1 s", "b baseline   d ddl-cc",
+                           "A story by baseline:", "A story by ddl-cc:", "Next:"})
+    EXPECT_TRUE(contains(result.out, part)) << part << "\n" << result.out;
+}
+
 TEST_F(Program, AConversationOnATerminal) {
   if (run("command -v script").code != 0) GTEST_SKIP() << "needs script(1)";
   write_bare_shards();
@@ -225,6 +297,7 @@ TEST_F(Program, GetsPublishedData) {
         "openbookqa", "piqa", "sciq", "social_iqa", "winogrande", "lambada_openai"})
     EXPECT_TRUE(contains(list, name)) << name;
   EXPECT_TRUE(contains(run("ddl data get shakespear").err, "did you mean shakespeare?"));
+  EXPECT_TRUE(contains(run("ddl data get piqa --check").out, "licence see https://yonatanbisk.com/piqa"));
 
   // Of no known hash: whatever comes. A download that was cut continues.
   const std::string story =

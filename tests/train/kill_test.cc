@@ -144,6 +144,14 @@ TEST(Kill, ErrorsEndWithTwoAndLeaveNoFolder) {
   EXPECT_EQ(Program({"train", "--data", folder / "absent", "--out", folder / "run"}).wait(), 2);
   EXPECT_EQ(Program({"train", "--set", "train.nonsense=1"}).wait(), 2);
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+  // Refused late, by data that is too short; a folder that was there stays, as it was.
+  const std::string data = make_data(folder);
+  std::filesystem::create_directory(folder / "empty");
+  for (const std::string out : {"run", "empty"})
+    EXPECT_EQ(
+        Program({"train", "--data", data, "--out", folder / out, "--set", "model.context=100000"}).wait(), 2);
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "empty"));
 }
 
 }  // namespace
