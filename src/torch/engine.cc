@@ -61,11 +61,11 @@ class TorchEngine final : public Engine {
   }
   std::unique_ptr<Decoder> make_decoder(const Weights& weights, const DecoderShape& shape,
                                         const Exec& ex) const override {
-    return make_native_decoder(weights, shape, ex);
+    return native_engine().make_decoder(weights, shape, ex);
   }
   std::unique_ptr<TreeScorer> make_tree_scorer(const Weights& weights, const TreeShape& shape,
                                                const Exec& ex) const override {
-    return make_native_tree_scorer(weights, shape, ex);
+    return native_engine().make_tree_scorer(weights, shape, ex);
   }
 };
 
