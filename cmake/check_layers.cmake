@@ -34,7 +34,7 @@ foreach(file IN LISTS files)
       string(APPEND errors "  ${relative}: kernels/ is for the engines in model/ and torch/, and for bench/\n")
     endif()
     foreach(rule IN ITEMS "dnnl=kernels,bench" "hwy/=kernels" "omp\\.h=core" "toml\\+\\+=core" "CLI/=cli"
-            "pcre2=tests" "zstd\\.h=io" "zlib\\.h=io" "openssl/=io" "arrow/=data" "parquet/=data" "editline/=cli" "boost/=study,serve"
+            "pcre2=tests" "zstd\\.h=io" "zlib\\.h=io" "openssl/=io" "utf8proc\\.h=data" "arrow/=data" "parquet/=data" "editline/=cli" "boost/=study,serve"
             "torch/=torch" "ATen/=torch" "c10/=torch" "gloo/=torch")
       string(REGEX MATCH "^(.*)=(.*)$" _ ${rule})
       set(header ${CMAKE_MATCH_1})

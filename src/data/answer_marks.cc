@@ -1,9 +1,31 @@
 #include "data/answer_marks.h"
 
+#include <string>
+
 #include "core/error.h"
 #include "core/index.h"
+#include "data/nfc.h"
 
 namespace ddl {
+
+std::vector<ByteSpan> answers_in_nfc(std::string_view text, std::span<const ByteSpan> answers) {
+  const auto may_cut = [&](Index at) {
+    if (at <= 0 || at >= std::ssize(text)) return true;
+    const auto here = static_cast<std::size_t>(at);
+    return (static_cast<unsigned char>(text[here]) & 0xc0) != 0x80 && can_cut_nfc(text, here);
+  };
+  std::string buffer;
+  const auto size_of = [&](Index bytes) {
+    return std::ssize(to_nfc(text.substr(0, static_cast<std::size_t>(bytes)), buffer));
+  };
+  std::vector<ByteSpan> moved;
+  for (ByteSpan answer : answers) {
+    while (!may_cut(answer.begin)) --answer.begin;
+    while (!may_cut(answer.end)) ++answer.end;
+    moved.push_back({size_of(answer.begin), size_of(answer.end)});
+  }
+  return moved;
+}
 
 AnswerMarker::AnswerMarker(const Tokenizer& tokenizer) {
   token_bytes_.reserve(static_cast<std::size_t>(tokenizer.vocab_size()));

@@ -6,12 +6,17 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "data/corpus.h"
 #include "data/tokenizer.h"
 
 namespace ddl {
+
+// `answers` of `text`, as bytes of the text in form C (nfc.h). One that begins or ends inside what becomes one character
+// gets all of it.
+std::vector<ByteSpan> answers_in_nfc(std::string_view text, std::span<const ByteSpan> answers);
 
 class AnswerMarker {
  public:

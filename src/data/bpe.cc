@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "data/nfc.h"
 
 namespace ddl {
 namespace {
@@ -91,11 +92,17 @@ void BpeTokenizer::encode_word(std::string_view word, std::vector<TokenId>& ids)
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids) const {
+  std::string buffer;
+  text = normalized(text, buffer);
   if (whole_words_.size() == 256 && longest_whole_word_ == 1) {  // raw bytes
     for (const char c : text) ids.push_back(byte_ids_[static_cast<unsigned char>(c)]);
     return;
   }
   for_each_pretoken(text, vocabulary_.words, [&](std::string_view word) { encode_word(word, ids); });
+}
+
+std::string_view BpeTokenizer::normalized(std::string_view text, std::string& buffer) const {
+  return vocabulary_.nfc ? to_nfc(text, buffer) : text;
 }
 
 std::string BpeTokenizer::decode(std::span<const TokenId> ids) const {
@@ -106,13 +113,22 @@ std::string BpeTokenizer::decode(std::span<const TokenId> ids) const {
 }
 
 std::string BpeTokenizer::name() const {
-  if (vocabulary_.merges.empty() && vocab_size() == Index{kByteVocabularyEnd} + 1) return "bytes";
-  return fmt::format("{}-style bpe, {} tokens", word_pattern_name(vocabulary_.words), vocab_size());
+  const char* const form = vocabulary_.nfc ? ", NFC" : "";
+  if (vocabulary_.merges.empty() && vocab_size() == Index{kByteVocabularyEnd} + 1)
+    return fmt::format("bytes{}", form);
+  return fmt::format("{}-style bpe, {} tokens{}", word_pattern_name(vocabulary_.words), vocab_size(), form);
 }
 
 void encode_with_end_of_text(const Tokenizer& tokenizer, std::string_view text, std::vector<TokenId>& ids) {
   const TokenId end_id = tokenizer.end_of_text();
-  const std::string end_text = tokenizer.decode({&end_id, 1});
+  std::string end_text = tokenizer.decode({&end_id, 1}), buffer, end_buffer;
+  if (const auto* bpe = dynamic_cast<const BpeTokenizer*>(&tokenizer)) {
+    const std::vector<TokenId>& normalized = bpe->vocabulary().normalized;
+    if (std::find(normalized.begin(), normalized.end(), end_id) != normalized.end()) {
+      text = bpe->normalized(text, buffer);
+      end_text = std::string(bpe->normalized(end_text, end_buffer));
+    }
+  }
   for (std::size_t at = 0;;) {
     const std::size_t found = end_text.empty() ? text.npos : text.find(end_text, at);
     tokenizer.encode(text.substr(at, found - at), ids);

@@ -26,7 +26,9 @@ struct BpeVocabulary {
   std::vector<TokenId> specials;           // never produced from text, whatever the text says
   TokenId end_of_text = 0;                 // one of the specials
   WordPattern words = WordPattern::kGpt2;  // how text is cut before merging
-  bool whole_words_first = false;  // a word that is a token becomes it, even where merges do not lead to it
+  bool nfc = false;                        // text is brought into Unicode's form C first (nfc.h)
+  std::vector<TokenId> normalized;  // with nfc: the specials that are looked for afterwards, not before
+  bool whole_words_first = false;   // a word that is a token becomes it, even where merges do not lead to it
 };
 
 // 256 byte values, each its own id, and end of text.
@@ -46,6 +48,7 @@ class BpeTokenizer final : public Tokenizer {
 
   void encode(std::string_view text, std::vector<TokenId>& ids) const override;
   std::string decode(std::span<const TokenId> ids) const override;
+  std::string_view normalized(std::string_view text, std::string& buffer) const override;
   Index vocab_size() const override { return static_cast<Index>(vocabulary_.tokens.size()); }
   TokenId end_of_text() const override { return vocabulary_.end_of_text; }
   std::string name() const override;

@@ -86,6 +86,7 @@ class Builder {
     }
     result_.tokens[checked] = content;
     add_special(checked);
+    if (result_.nfc && is_set(token, "normalized")) result_.normalized.push_back(checked);
   }
 
   void add_merge(std::string_view left, std::string_view right, const std::string& line) {
@@ -228,6 +229,19 @@ WordPattern pattern_of(const Json& pretokenizer, const std::string& where) {
       where, family_of(pretokenizer));
 }
 
+// Whether text is normalised to form C; anything else that would change it is refused.
+bool asks_for_nfc(const Json& root, const std::string& where) {
+  if (!is_set(root, "normalizer")) return false;
+  const Json* normalizer = &root["normalizer"];
+  if (string_member(*normalizer, "type") == "Sequence" && normalizer->contains("normalizers")) {
+    const Json& steps = (*normalizer)["normalizers"];
+    if (steps.is_array() && steps.size() == 1) normalizer = &steps[0];
+  }
+  if (string_member(*normalizer, "type") == "NFC") return true;
+  throw UserError("{}: expected no normalizer, or NFC alone (others would change text), found {}", where,
+                  shown(root["normalizer"]));
+}
+
 WordPattern check_kind(const Json& root, const Json& model, const std::string& where) {
   std::string type = string_member(model, "type");
   if (type.empty() && model.contains("merges")) type = "BPE";  // old files do not say it
@@ -238,9 +252,6 @@ WordPattern check_kind(const Json& root, const Json& model, const std::string& w
     if (is_set(model, option))
       throw UserError("{}: expected byte-level BPE without {}, found model.{} = {}", where, option, option,
                       shown(model[option]));
-  if (is_set(root, "normalizer"))
-    throw UserError("{}: expected no normalizer (text must come back byte for byte), found {}", where,
-                    shown(root["normalizer"]));
   return pattern_of(member(root, "pre_tokenizer", where), where);
 }
 
@@ -259,6 +270,7 @@ BpeVocabulary parse_tokenizer_json(std::string_view json, const std::string& whe
     throw UserError("{}: expected \"model\" to be an object, found {}", where, shown(model));
   Builder builder(where);
   builder.result().words = check_kind(root, model, where);
+  builder.result().nfc = asks_for_nfc(root, where);
   builder.add_vocab(member(model, "vocab", where));
   const Json& merges = member(model, "merges", where);
   if (!merges.is_array())

@@ -1,4 +1,5 @@
 // tokenizer.json and tokenizer_config.json as Hugging Face's libraries read them.
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -45,16 +46,18 @@ std::string tokenizer_json(const BpeVocabulary& vocabulary) {
   const Json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   Json added = Json::array();
+  const auto& late = vocabulary.normalized;
   for (const TokenId id : vocabulary.specials)
     added.push_back({{"id", id},
                      {"content", names[id]},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
-                     {"normalized", false},
+                     {"normalized", std::find(late.begin(), late.end(), id) != late.end()},
                      {"special", true}});
   std::string text = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
-  text += "  \"added_tokens\": " + to_line(added) + ",\n  \"normalizer\": null,\n";
+  text += "  \"added_tokens\": " + to_line(added) + ",\n";
+  text += "  \"normalizer\": " + to_line(vocabulary.nfc ? Json{{"type", "NFC"}} : Json()) + ",\n";
   text += "  \"pre_tokenizer\": " + to_line(pretokenizer_json(vocabulary.words)) +
           ",\n  \"post_processor\": null,\n";
   text += "  \"decoder\": " + to_line(byte_level) + ",\n";

@@ -1,5 +1,7 @@
 #include "data/csv_rows.h"
 
+#include <string_view>
+
 #include "core/error.h"
 
 namespace ddl {
@@ -33,20 +35,19 @@ void CsvRows::skip_line() {
 }
 
 bool CsvRows::next(std::vector<std::string>& fields) {
+  std::string field;
   if (!begun_) {
     begun_ = true;
-    for (const unsigned char mark : {0xef, 0xbb, 0xbf})  // byte order mark
-      if (peek() == mark)
-        get();
-      else
-        break;
+    const std::string_view mark = "\xef\xbb\xbf";  // of the byte order, or the beginning of another character
+    while (field.size() < mark.size() && peek() == static_cast<unsigned char>(mark[field.size()]))
+      field += static_cast<char>(get());
+    if (field == mark) field.clear();
   }
-  while (peek() == '\n' || peek() == '\r') get();
+  while (field.empty() && (peek() == '\n' || peek() == '\r')) get();
   fields.clear();
-  if (peek() < 0) return false;
+  if (field.empty() && peek() < 0) return false;
   row_line_ = line_;
-  std::size_t bytes = 0;
-  std::string field;
+  std::size_t bytes = field.size();
   bool quoted = false;  // the field began with a quote that is not closed yet
   bool closed = false;  // ... and that is
   const auto too_long = [&] {

@@ -112,7 +112,7 @@ Dataset Dataset::open(const std::string& folder, const Exec& ex) {
   if (has(names, "dataset.json"))
     dataset.open_prepared(read_file(folder + "/dataset.json"));
   else
-    dataset.open_shards(names);
+    dataset.open_shards();
   if (dataset.train_.tokens() == 0) throw UserError("{}: the training split has no tokens", folder);
   dataset.read_all(ex);
   if (dataset.vocab_size_ > 0) dataset.check_vocab(dataset.vocab_size_, ex);
@@ -150,27 +150,38 @@ void Dataset::open_prepared(const std::string& text) {
   val_ = open_split("val");
 }
 
-void Dataset::open_shards(const std::vector<std::string>& names) {
-  std::vector<TokenShard> train, val;
+std::vector<TokenShard> ShardFiles::open(const std::vector<std::string>& paths) const {
+  std::vector<TokenShard> shards;
+  for (const std::string& path : paths)
+    shards.emplace_back(path, bare ? BareFiles::kAccept : BareFiles::kRefuse);
+  return shards;
+}
+
+ShardFiles find_shard_files(const std::string& folder) {
+  ShardFiles files;
+  const auto names = names_in(folder);
   for (const std::string& name : names) {
     if (!name.ends_with(".bin")) continue;
-    const std::string path = folder_ + "/" + name;
-    if (name.find("_train_") != std::string::npos) train.emplace_back(path);
-    if (name.find("_val_") != std::string::npos) val.emplace_back(path);
+    if (name.find("_train_") != std::string::npos) files.train.push_back(folder + "/" + name);
+    if (name.find("_val_") != std::string::npos) files.val.push_back(folder + "/" + name);
   }
-  form_ = "llm.c";
-  if (train.empty() && val.empty()) {
-    form_ = "nanogpt";
-    if (has(names, "train.bin")) train.emplace_back(folder_ + "/train.bin", BareFiles::kAccept);
-    if (has(names, "val.bin")) val.emplace_back(folder_ + "/val.bin", BareFiles::kAccept);
-  }
-  if (train.empty())
+  if (!files.train.empty() || !files.val.empty()) return files;
+  files.bare = true;
+  if (has(names, "train.bin")) files.train.push_back(folder + "/train.bin");
+  if (has(names, "val.bin")) files.val.push_back(folder + "/val.bin");
+  return files;
+}
+
+void Dataset::open_shards() {
+  const ShardFiles files = find_shard_files(folder_);
+  form_ = files.bare ? "nanogpt" : "llm.c";
+  if (files.train.empty())
     throw UserError(
         "{}: no dataset here: expected dataset.json (from `ddl data prepare`), *_train_*.bin shards, or "
         "train.bin",
         folder_);
-  train_ = TokenStream(std::move(train));
-  val_ = TokenStream(std::move(val));
+  train_ = TokenStream(files.open(files.train));
+  val_ = TokenStream(files.open(files.val));
   // Shards of these forms in circulation are GPT-2's; one that begins with its end of text certainly is.
   TokenId first = 0;
   if (train_.tokens() > 0) train_.read(0, 1, &first);

@@ -39,6 +39,16 @@ class TokenStream {
   bool has_answers_ = false;
 };
 
+// The token shards of a folder, by their names: *_train_*.bin and *_val_*.bin (llm.c's form); where there are none of
+// these, train.bin and val.bin, which may be without a header (nanoGPT's).
+struct ShardFiles {
+  std::vector<std::string> train, val;
+  bool bare = false;  // nanoGPT's names
+
+  std::vector<TokenShard> open(const std::vector<std::string>& paths) const;
+};
+ShardFiles find_shard_files(const std::string& folder);
+
 class Dataset {
  public:
   // Reads everything once: checks sizes against headers, and tokens against the vocabulary where the
@@ -67,7 +77,7 @@ class Dataset {
 
  private:
   void open_prepared(const std::string& text);
-  void open_shards(const std::vector<std::string>& names);
+  void open_shards();
   void read_all(const Exec& ex);
   std::string folder_, form_, tokenizer_path_, fingerprint_;
   std::vector<TokenId> largest_;  // token of each shard, of training and then of validation

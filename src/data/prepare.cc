@@ -160,7 +160,12 @@ class Preparation {
     tokenizer_.encode(document.text, out.tokens);
     if (document.answers.empty()) return;
     std::call_once(marker_once_, [&] { marker_.emplace(tokenizer_); });
-    marker_->mark(std::span(out.tokens).subspan(1), document.answers, document.text.size(), out.answers);
+    std::string buffer;
+    const std::string_view text = tokenizer_.normalized(document.text, buffer);
+    const bool same = text.data() == document.text.data();
+    marker_->mark(std::span(out.tokens).subspan(1),
+                  same ? document.answers : answers_in_nfc(document.text, document.answers), text.size(),
+                  out.answers);
     out.answers.insert(out.answers.begin(), 0);  // the end of text
   }
 

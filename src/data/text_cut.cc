@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include "data/nfc.h"
+
 namespace ddl {
 namespace {
+
+constexpr int kMarksAtMost = 256;  // on one letter: more are no text, so anywhere is as good
 
 bool is_alnum(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 bool is_visible(char c) { return c > ' ' && c < 0x7f; }
@@ -25,8 +29,17 @@ std::size_t piece_end(std::string_view text) {
   if (text.size() < kMaxPieceBytes) return std::string_view::npos;
   std::size_t cut = kMaxPieceBytes - 8;
   // Back over at most three continuation bytes; more of them are not UTF-8, so anywhere is as good.
-  for (int i = 0; i < 3 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80; ++i) --cut;
-  return cut;
+  const auto to_character = [&] {
+    for (int i = 0; i < 3 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80; ++i) --cut;
+  };
+  to_character();
+  const std::size_t first = cut;
+  for (int i = 0; i < kMarksAtMost; ++i) {
+    if (can_cut_nfc(text, cut)) return cut;
+    --cut;
+    to_character();
+  }
+  return first;
 }
 
 bool is_blank(std::string_view text) {

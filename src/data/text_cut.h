@@ -16,11 +16,11 @@ inline constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 22;
 
 // The first exact cut at `at_least` or after, or npos. A cut is exact before a single line break between an
 // ASCII letter or digit and a visible ASCII character: byte-level BPE's pre-tokenisation ends a piece there
-// and does not look further, in GPT-2's pattern and in later ones.
+// and does not look further, in GPT-2's pattern and in later ones. Nothing combines across it either (nfc.h).
 std::size_t exact_cut(std::string_view text, std::size_t at_least);
 
 // Where to cut a text of which `text` is what has been read so far; npos to read on. Cuts exactly where it
-// can within kMaxPieceBytes, else between two UTF-8 characters.
+// can within kMaxPieceBytes, else between two UTF-8 characters that do not combine.
 std::size_t piece_end(std::string_view text);
 
 // Nothing but ASCII white space.

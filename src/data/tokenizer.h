@@ -24,12 +24,19 @@ class Tokenizer {
   // text: "<|endoftext|>" typed by a user is ordinary text.
   virtual void encode(std::string_view text, std::vector<TokenId>& ids) const = 0;
 
-  // The bytes of any ids: decode(encode(x)) == x, and an id outside the vocabulary decodes to "".
+  // The bytes of any ids: decode(encode(x)) == normalized(x), and an id outside the vocabulary decodes to "".
   virtual std::string decode(std::span<const TokenId> ids) const = 0;
+
+  // The text that the ids of `text` stand for: `text` itself, but for tokenizers that normalise (nfc.h); theirs may be
+  // in `buffer`.
+  virtual std::string_view normalized(std::string_view text, std::string& buffer) const {
+    static_cast<void>(buffer);
+    return text;
+  }
 
   virtual Index vocab_size() const = 0;     // ids are in [0, vocab_size())
   virtual TokenId end_of_text() const = 0;  // begins every document
-  virtual std::string name() const = 0;     // "bytes", "gpt2-style bpe, 50257 tokens"
+  virtual std::string name() const = 0;     // "bytes", "gpt2-style bpe, 50257 tokens", "..., NFC"
 
   // Writes tokenizer.json and tokenizer_config.json into the folder, in Hugging Face's format.
   virtual void save(const std::string& folder) const = 0;

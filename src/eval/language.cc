@@ -200,27 +200,17 @@ class Evaluation {
 
 // The validation shards `path` stands for; none where it is not made of shards.
 std::vector<TokenShard> find_shards(const std::string& path) {
-  std::vector<TokenShard> shards;
   if (path.ends_with(".bin") && fs::is_regular_file(path)) {
+    std::vector<TokenShard> shards;
     shards.emplace_back(path, BareFiles::kAccept);
     return shards;
   }
-  if (!fs::is_directory(path)) return shards;
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  for (const std::string& name : names)
-    if (name.ends_with(".bin") && name.find("_val_") != std::string::npos)
-      shards.emplace_back(path + "/" + name);
-  if (shards.empty() && fs::exists(path + "/val.bin"))
-    shards.emplace_back(path + "/val.bin", BareFiles::kAccept);
-  const bool has_train = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name == "train.bin" || (name.ends_with(".bin") && name.find("_train_") != std::string::npos);
-  });
-  if (shards.empty() && has_train)
+  if (!fs::is_directory(path)) return {};
+  const ShardFiles files = find_shard_files(path);
+  if (files.val.empty() && !files.train.empty())
     throw UserError(
         "{}: training shards, but no validation shards (*_val_*.bin, val.bin); name a shard to use it", path);
-  return shards;
+  return files.open(files.val);
 }
 
 Json with_error(const Estimate& e) { return e.error ? Json(*e.error) : Json(nullptr); }

@@ -22,8 +22,11 @@ constexpr const char* kFormsOfPrompt =
 std::vector<Prompt> read_prompts(RequestFields& fields, const ServedModel& model) {
   const bool special = fields.flag("add_special_tokens", true);
   const auto from_text = [&](const std::string& text) {
-    return Prompt{text, std::make_shared<const std::vector<std::int32_t>>(model.encode(text, special)),
-                  special ? 1 : 0};
+    const std::vector<std::int32_t> tokens = model.encode(text, special);
+    // The text as its tokens have it, which may be normalised: text_offset counts in what is echoed.
+    const std::vector<TokenId> ids(tokens.begin() + (special ? 1 : 0), tokens.end());
+    return Prompt{to_valid_utf8(model.tokenizer().decode(ids)),
+                  std::make_shared<const std::vector<std::int32_t>>(tokens), special ? 1 : 0};
   };
   const auto from_tokens = [&](const Json& list) {
     const std::vector<std::int32_t> tokens = fields.tokens("prompt", list, kFormsOfPrompt);

@@ -200,8 +200,8 @@ TEST(TokenizerFiles, MalformedTokenizerJson) {
        "the pattern of GPT-2"},
       {tokenizer_json(
            vocab, merges, "",
-           R"("normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false})"),
-       "no normalizer"},
+           R"("normalizer":{"type":"NFKC"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false})"),
+       "expected no normalizer, or NFC alone"},
       {tokenizer_json("[]", merges), "object of token to id"},
       {tokenizer_json("{}", "[]"), "found none for byte 0x00 (0 of 256 are there)"},
       {tokenizer_json(vocab_json(R"("ab":-1)"), merges), "found -1"},

@@ -40,8 +40,13 @@ TEST(CsvRows, FieldsQuotesAndLineBreaks) {
   EXPECT_EQ(csv_table("\xef\xbb\xbf"
                       "a\n\xff\xfe\n"),
             (CsvTable{{"a"}, {"\xff\xfe"}}));
+  EXPECT_EQ(csv_table("\uff54,b\n"), (CsvTable{{"\uff54", "b"}}))
+      << "begins like a byte order mark, and is none";
+  EXPECT_EQ(csv_table("\xef"), (CsvTable{{"\xef"}}));
+  EXPECT_EQ(csv_table("\xef\xbb\xbf"), CsvTable{});
   EXPECT_EQ(csv_table("a\tb,c\n", '\t'), (CsvTable{{"a", "b,c"}}));
   EXPECT_EQ(csv_table("a\rb\n"), (CsvTable{{"a\rb"}})) << "a lone carriage return is text";
+  EXPECT_EQ(csv_table("a,b\r"), (CsvTable{{"a", "b"}})) << "unless it is the last byte";
   EXPECT_EQ(csv_table(""), CsvTable{});
 }
 

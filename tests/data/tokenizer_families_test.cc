@@ -92,6 +92,32 @@ TEST(TokenizerFamilies, OthersAreRefusedByName) {
   Json inverted = split(std::string(split_pattern(WordPattern::kLlama3)));
   inverted["invert"] = true;
   has(with(sequence({inverted, bytes})), "expected the pre_tokenizer");
+  Json merged = split(std::string(split_pattern(WordPattern::kQwen2)));
+  merged["behavior"] = "MergedWithPrevious";
+  has(with(sequence({merged, bytes})), "expected the pre_tokenizer");
+  Json cut_again = bytes;  // by GPT-2's pattern, too
+  cut_again["use_regex"] = true;
+  for (const WordPattern words : {WordPattern::kLlama3, WordPattern::kQwen2})
+    has(with(sequence({split(std::string(split_pattern(words))), cut_again})), "expected the pre_tokenizer");
+  has(with(sequence({Json{{"type", "Digits"}, {"individual_digits", false}}, cut_again})),
+      "expected the pre_tokenizer");
+}
+
+// Llama 3's files say ignore_merges: a word that is a token becomes it, whatever the merges lead to.
+TEST(TokenizerFamilies, WholeWordsGoFirstWhereTheFileSaysSo) {
+  const TestFolder folder;
+  BpeVocabulary v = few_merges(WordPattern::kLlama3);
+  v.tokens.insert(v.tokens.begin() + 260, "abc");  // no merge leads to it
+  v.end_of_text = 261, v.specials = {261};
+  for (const bool first : {false, true}) {
+    v.whole_words_first = first;
+    BpeTokenizer(v).save(folder.path());
+    const Json model = parse_json(contents_of(folder / "tokenizer.json"))["model"];
+    EXPECT_EQ(model.contains("ignore_merges"), first);
+    const std::vector<TokenId> expected =
+        first ? std::vector<TokenId>{260} : std::vector<TokenId>{'a', 'b', 'c'};
+    EXPECT_EQ(ids_of(*load_tokenizer(folder.path()), "abc"), expected);
+  }
 }
 
 struct StoredTokenizers : ::testing::Test {

@@ -12,6 +12,7 @@
 #include <limits>
 #include <set>
 
+#include "data/bpe.h"
 #include "infer/load.h"
 #include "io/file.h"
 #include "model/config_json.h"
@@ -92,6 +93,25 @@ std::vector<float> numbers_of(const std::string& folder) {
   const LoadedModel loaded = load_model(folder, {.missing_tokenizer = LoadOptions::kAccept}, Exec{});
   const auto values = loaded.weights.values();
   return {values.begin(), values.end()};
+}
+
+// The tokenizer's way to read text goes along, and a model that is read with it uses it.
+TEST(Exchange, ATokenizerThatNormalisesStaysOne) {
+  const TestFolder folder;
+  write_model(folder / "model", config_for("baseline"));
+  BpeVocabulary vocabulary = byte_vocabulary();
+  vocabulary.nfc = true;
+  BpeTokenizer(vocabulary).save(folder / "model");
+  for (const Layout layout : {Layout::kOwn, Layout::kTransformers, Layout::kReference}) {
+    const std::string out = folder / fmt::format("out{}", static_cast<int>(layout));
+    export_model(folder / "model", layout, out, Exec{});
+    EXPECT_EQ(parse_json(contents_of(out + "/tokenizer.json"))["normalizer"], Json({{"type", "NFC"}}));
+    const bool own = layout == Layout::kOwn;
+    if (!own) import_model(out, "", out + "-back", Exec{});
+    std::vector<TokenId> ids;
+    load_model(own ? out : out + "-back", {}, Exec{}).tokenizer->encode("e\u0301", ids);
+    EXPECT_EQ(ids, (std::vector<TokenId>{0xc3, 0xa9}));
+  }
 }
 
 // Every rule goes to transformers, the baseline as a model they have. What comes back has the same bits.
@@ -202,6 +222,53 @@ TEST(Exchange, OtherHunYuanModelsAreRefused) {
   EXPECT_EQ(logits(folder / "there"), logits(folder / "model"));
 }
 
+// Some programs write the head although it is the embedding. One that is not would be lost.
+TEST(Exchange, AHeadOfItsOwnIsRefused) {
+  const TestFolder folder;
+  write_model(folder / "model", config_for("baseline"));
+  export_model(folder / "model", Layout::kTransformers, folder / "there", Exec{});
+  std::vector<std::pair<std::string, std::vector<float>>> numbers;
+  std::vector<TensorToWrite> tensors;
+  const SafetensorsFile file(folder / "there/model.safetensors");
+  for (const TensorInfo& t : file.tensors()) {
+    Index count = 1;
+    for (const Index extent : t.shape) count *= extent;
+    numbers.emplace_back(t.name, std::vector<float>(static_cast<std::size_t>(count)));
+    file.read(t.name, t.shape, numbers.back().second.data());
+    if (t.name == "model.embed_tokens.weight")
+      numbers.emplace_back("lm_head.weight", std::vector(numbers.back().second));
+  }
+  const auto write = [&] {
+    tensors.clear();
+    for (const auto& [name, values] : numbers) {
+      const std::string& known = name == "lm_head.weight" ? "model.embed_tokens.weight" : name;
+      const auto info = std::ranges::find(file.tensors(), known, &TensorInfo::name);
+      tensors.push_back({name, "F32", info->shape, values.data()});
+    }
+    write_safetensors(folder / "there/model.safetensors", tensors, {{"format", "pt"}});
+  };
+  write();
+  EXPECT_EQ(logits(folder / "there"), logits(folder / "model"));
+  for (auto& [name, values] : numbers)
+    if (name == "lm_head.weight") values.back() += 1;
+  write();
+  EXPECT_TRUE(contains(message_of<UserError>([&] { load_model(folder / "there", {}, Exec{}); }),
+                       "'lm_head.weight' differs"));
+}
+
+TEST(Exchange, TheBaselinesConfigurationForTransformers) {
+  const TestFolder folder;
+  ModelConfig config = config_for("baseline");
+  config.rope_base = 5000;
+  write_model(folder / "model", config);
+  export_model(folder / "model", Layout::kTransformers, folder / "there", Exec{});
+  const Json json = parse_json(contents_of(folder / "there/config.json"));
+  EXPECT_EQ(json["rope_theta"], 5000.0) << "of transformers 4";
+  EXPECT_EQ(json["rope_parameters"], Json({{"rope_type", "default"}, {"rope_theta", 5000.0}})) << "of 5";
+  EXPECT_EQ(json["bos_token_id"], 256);
+  EXPECT_TRUE(json["pad_token_id"].is_null()) << "its embedding would not be trained";
+}
+
 TEST(Exchange, GgufAndBack) {
   const TestFolder folder;
   ModelConfig config = config_for("baseline");
@@ -238,6 +305,55 @@ TEST(Exchange, GgufAndBack) {
     EXPECT_EQ(t.type, t.shape.size() == 2 ? GgufType::kQ8 : GgufType::kF32) << t.name;
 }
 
+// Names, kinds and merges as llama.cpp reads them, with an id that no token has.
+TEST(Exchange, GgufHasTheTokenizer) {
+  const TestFolder folder;
+  write_model(folder / "model", config_for("baseline"));
+  BpeVocabulary v = byte_vocabulary();
+  v.tokens = {v.tokens.begin(), v.tokens.begin() + 256};
+  v.tokens.insert(v.tokens.end(), {" t", "", "<|endoftext|>", "<|im_start|>"});
+  v.merges = {{' ', 't', 256}};
+  v.specials = {258, 259};
+  v.end_of_text = 258;
+  for (const auto& [words, name] :
+       {std::pair(WordPattern::kGpt2, "gpt-2"), std::pair(WordPattern::kSmolLm, "smollm"),
+        std::pair(WordPattern::kLlama3, "llama-bpe"), std::pair(WordPattern::kQwen2, "qwen2")}) {
+    v.words = words;
+    BpeTokenizer(v).save(folder / "model");
+    const std::string path = folder / fmt::format("{}.gguf", name);
+    export_gguf(folder / "model", GgufType::kF32, "", path, Exec{});
+    const GgufFile file(path);
+    const Json& keys = file.keys();
+    EXPECT_EQ(keys["tokenizer.ggml.pre"], name);
+    EXPECT_EQ(keys["tokenizer.ggml.model"], "gpt2");
+    EXPECT_EQ(keys["tokenizer.ggml.merges"], Json::array({"\u0120 t"}));
+    EXPECT_EQ(keys["tokenizer.ggml.bos_token_id"], 258);
+    EXPECT_EQ(keys["tokenizer.ggml.eos_token_id"], 258);
+    const Json &names = keys["tokenizer.ggml.tokens"], &types = keys["tokenizer.ggml.token_type"];
+    ASSERT_EQ(names.size(), 264u);
+    ASSERT_EQ(types.size(), 264u);
+    EXPECT_EQ(names[256], "\u0120t");
+    EXPECT_EQ(names[258], "<|endoftext|>");
+    for (std::size_t id = 0; id < types.size(); ++id)
+      EXPECT_EQ(types[id], id == 258 || id == 259 ? 3 : id == 257 || id > 259 ? 5 : 1) << id;
+  }
+}
+
+TEST(Exchange, GgufHoldsTheScaleOfTheLogits) {
+  const TestFolder folder;
+  ModelConfig mup = config_for("baseline");
+  mup.mup = true, mup.base_width = 24;  // logits times 3
+  const ParamTable table = write_model(folder / "mup", mup);
+  export_gguf(folder / "mup", GgufType::kF32, "", folder / "mup.gguf", Exec{});
+  import_model(folder / "mup.gguf", "bytes", folder / "back", Exec{});
+  const std::vector<float> before = numbers_of(folder / "mup"), after = numbers_of(folder / "back");
+  const Param& norm = table.find("ln_f.weight");
+  for (Index i = 0; i < std::ssize(before); ++i) {
+    const bool scaled = i >= norm.offset && i < norm.offset + norm.count;
+    EXPECT_EQ(after[i], scaled ? 3 * before[i] : before[i]) << i;
+  }
+}
+
 TEST(Exchange, GgufRefusals) {
   const TestFolder folder;
   write_model(folder / "delta", config_for("ddl-cc"));
@@ -271,6 +387,14 @@ TEST(Exchange, GgufRefusals) {
   EXPECT_TRUE(contains(with("hunyuan-dense", "hunyuan-thick"), "hunyuan-thick"));
   EXPECT_TRUE(contains(with("output_norm.weight", "output_norm.bright"), "output_norm"));
   EXPECT_TRUE(contains(with(".context_length", ".context_lengtx"), "context_length"));
+  for (const char* key : {"head_count_kv", "key_length", "value_length"}) {
+    const std::string name = fmt::format("hunyuan-dense.attention.{}", key);
+    const std::size_t at = bytes.find(name) + name.size();
+    const std::string type_and_value = bytes.substr(at, 8);  // u32
+    std::string other = type_and_value;
+    other[4] = static_cast<char>(other[4] == 1 ? 2 : 1);
+    EXPECT_TRUE(contains(with(name + type_and_value, name + other), key));
+  }
   EXPECT_FALSE(std::filesystem::exists(folder / "y"));
 }
 

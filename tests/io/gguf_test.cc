@@ -161,6 +161,39 @@ class GgufDamaged : public ::testing::Test {
   std::string good_;
 };
 
+// Where the data begins, and where a tensor may begin in it, is the file's to say.
+TEST(Gguf, TheAlignmentIsTheFiles) {
+  const auto file = [](std::uint32_t alignment, std::uint64_t begin) {
+    ByHand f;
+    f.text = "GGUF";
+    f.number<std::uint32_t>(3).number<std::uint64_t>(1).number<std::uint64_t>(1);
+    f.string("general.alignment").number<std::uint32_t>(4).number(alignment);
+    f.string("w").number<std::uint32_t>(1).number<std::uint64_t>(2).number<std::uint32_t>(0).number(begin);
+    f.text.resize((f.text.size() + alignment - 1) / alignment * alignment + begin, '\0');
+    f.number(1.5f).number(-2.5f);
+    return f.text;
+  };
+  const TestFolder folder;
+  for (const std::uint32_t alignment : {8u, 32u, 256u}) {
+    for (const std::uint64_t begin : {std::uint64_t{0}, std::uint64_t{alignment}}) {
+      std::vector<float> back(2);
+      GgufFile(folder.write("a.gguf", file(alignment, begin))).read("w", std::vector<Index>{2}, back.data());
+      EXPECT_EQ(back, (std::vector<float>{1.5f, -2.5f})) << alignment << " " << begin;
+    }
+    const std::string between = file(alignment, 4);
+    const std::string message = message_of<UserError>([&] { parse_gguf(as_bytes(between), "a.gguf"); });
+    EXPECT_NE(message.find("tensor 'w'"), message.npos) << message;
+  }
+}
+
+TEST_F(GgufDamaged, AKeyThatIsThereTwice) {
+  ByHand f;
+  f.text = "GGUF";
+  f.number<std::uint32_t>(3).number<std::uint64_t>(0).number<std::uint64_t>(2);
+  for (const std::uint32_t value : {1u, 2u}) f.string("n").number<std::uint32_t>(4).number(value);
+  EXPECT_EQ(message(f.text), "a.gguf: key 'n' is there twice");
+}
+
 TEST_F(GgufDamaged, EveryTruncationIsOneError) {
   for (std::size_t size = 0; size < good_.size(); ++size) {
     const std::string cut = good_.substr(0, size);

@@ -39,6 +39,12 @@ TEST_F(MetricsTableTest, HasEveryNumberOnce) {
             "\"b,c\",1,0.1,,,\n");
 }
 
+TEST_F(MetricsTableTest, QuotesInNamesAreDoubled) {
+  folder.write("odd/a\"b/metrics.jsonl", "{\"v\":1,\"event\":\"step\",\"step\":1,\"loss\":0.5}\n");
+  const std::string csv = to_csv(metrics_table({folder / "odd"}, {}));
+  EXPECT_EQ(csv, "run,step,loss\n\"a\"\"b\",1,0.5\n");
+}
+
 TEST_F(MetricsTableTest, HasTheColumnsThatAreAskedFor) {
   const MetricsTable table = metrics_table({folder / "runs"}, {"validation_loss", "loss"});
   EXPECT_EQ(to_json_lines(table),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <future>
 
+#include "data/bpe.h"
 #include "eval/scorer.h"
 #include "infer/generation.h"
 #include "model/engine.h"
@@ -263,6 +264,22 @@ TEST_F(CompletionsTest, OffsetsAreThoseOfTheText) {
     }
     EXPECT_EQ(streamed, lists["text_offset"]) << prompt;
   }
+}
+
+// A tokenizer that normalises: the echo is the text that the model has read, so that the offsets are places in it.
+TEST_F(ServerTest, EchoIsTheTextThatWasRead) {
+  options_.models.paths.push_back(write_model(folder_ / "m", small_weights()));
+  BpeVocabulary vocabulary = byte_vocabulary();
+  vocabulary.nfc = true;
+  BpeTokenizer(vocabulary).save(folder_ / "m");
+  start_without_model();
+  const Answer answer =
+      post("/v1/completions",
+           {{"model", "m"}, {"prompt", "e\u0301x"}, {"max_tokens", 0}, {"logprobs", 0}, {"echo", true}});
+  const Json choice = parse_json(answer.body)["choices"][0];
+  EXPECT_EQ(choice["text"], "\u00e9x");
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json({"bytes:\\xc3", "bytes:\\xa9", "x"}));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 1, 1}));
 }
 
 TEST_F(CompletionsTest, LogprobsOfGeneratedTokensAreTheModels) {
