@@ -37,7 +37,10 @@ class Llama:
         answer = self.server.handle_completions(
             {"prompt": tokens, "max_tokens": new, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
         )
-        return (answer if isinstance(answer, dict) else json.loads(answer))["timings"]
+        answer = answer if isinstance(answer, dict) else json.loads(answer)
+        if "timings" not in answer:
+            sys.exit(f"llama.cpp answered {answer}")
+        return answer["timings"]
 
 
 def ours(weights):
