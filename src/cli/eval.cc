@@ -55,6 +55,8 @@ struct EvalCommand {
     if (!ranks.comm().leads()) return scorer.serve();
     request.context = scorer.config().context;
     if (!json) request.progress = stderr;
+    if (const std::string note = slow_weights_note(loaded.weights); !json && !note.empty())
+      fmt::print(stderr, "{}\n", note);
     if (!request.tasks.empty()) evaluate_tasks(loaded, scorer, ex);
     for (const std::string& text : texts) evaluate_text(loaded, scorer, text, ex);
   }

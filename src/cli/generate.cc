@@ -45,6 +45,8 @@ struct GenerateCommand {
     check();
     const Exec ex = default_exec();
     const LoadedModel loaded = load_model(run, load, ex);
+    if (const std::string note = slow_weights_note(loaded.weights); !json && !note.empty())
+      fmt::print(stderr, "{}\n", note);
     const auto decoder = make_decoder(loaded.weights, {.slots = std::min<Index>(num, kSideBySide)}, ex);
     const auto once = [&](const std::string& text) {
       try {

@@ -60,6 +60,8 @@ struct ScoreCommand {
     const Exec ex = default_exec();
     if (!tokens.empty()) load.missing_tokenizer = LoadOptions::kAccept;
     const LoadedModel loaded = load_model(run, load, ex);
+    if (const std::string note = slow_weights_note(loaded.weights); !json && !note.empty())
+      fmt::print(stderr, "{}\n", note);
     tokenizer_ = loaded.tokenizer.get();
     const std::string source = !tokens.empty() ? tokens : text.empty() ? "-" : text;
     const std::string contents = source == "-" ? read_standard_input() : read_file(source);

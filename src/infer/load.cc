@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/weight_format.h"
+#include "model/instruction_set.h"
 
 namespace ddl {
 
@@ -58,6 +60,12 @@ LoadedModel load_model(const std::string& path, const LoadOptions& options, cons
   if (config.engine == "reference" && loaded.weights.packed())
     loaded.weights = to_format(loaded.weights, WeightFormat::kF32, ex);
   return loaded;
+}
+
+std::string slow_weights_note(const Weights& weights) {
+  if (!weights.packed() || current_isa() != "scalar") return "";
+  return fmt::format("note: {} weights run on portable code here (no AVX2), which is right but slow",
+                     info(weights.format()).name);
 }
 
 }  // namespace ddl

@@ -28,6 +28,9 @@ struct LoadedModel {
 };
 LoadedModel load_model(const std::string& path, const LoadOptions& options, const Exec& ex);
 
+// What to tell a person whose CPU has only portable code for these weights; "" elsewhere.
+std::string slow_weights_note(const Weights& weights);
+
 // The tokenizer at `path`, or where that is empty the folder's; null where there is none. Throws UserError where
 // it has more tokens than the model.
 std::unique_ptr<Tokenizer> load_model_tokenizer(const StoredModel& stored, const std::string& path);

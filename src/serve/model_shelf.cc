@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "infer/load.h"
 #include "io/checkpoint_folder.h"
 #include "model/stored_model.h"
 #include "serve/api_error.h"
@@ -108,12 +109,14 @@ void ModelShelf::load(Entry& entry) {
     const std::string line = fmt::format("{}: {} of {} parameters{}", entry.name, model->config().residual(),
                                          model->weights().table().parameter_count(),
                                          model->step() < 0 ? "" : fmt::format(", step {}", model->step()));
+    const std::string note = slow_weights_note(model->weights());
     {
       const std::lock_guard lock(mutex_);
       entry.model = std::move(model);
       entry.error.clear();
     }
     say(line);
+    if (!note.empty()) say(note);
   } catch (const std::exception& error) {
     {
       const std::lock_guard lock(mutex_);

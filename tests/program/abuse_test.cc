@@ -83,6 +83,10 @@ TEST_F(Abuse, SmallWeightsAreForInference) {
   run_well("ddl generate small --prompt so --max-new-tokens 3");
   run_well("ddl generate run --weights q8 --prompt so --max-new-tokens 3");
   run_well("ddl eval small --text in.txt");
+  const std::string note = "q4 weights run on portable code";
+  EXPECT_NE(run("DDL_ISA=scalar ddl generate small --prompt so --max-new-tokens 3").err.find(note),
+            std::string::npos);
+  EXPECT_EQ(run("DDL_ISA=scalar ddl generate run --weights f32 --prompt so --max-new-tokens 3").err, "");
   expect_refused("ddl train --data set --out second --from small", {"small", "its weights are q4"});
   expect_refused("ddl quantize small --out smaller", {"small", "q4 already"});
   expect_refused("ddl quantize run --out small", {"small", "not empty"});
