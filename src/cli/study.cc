@@ -34,7 +34,7 @@ struct StudyCommand {
  private:
   void run(const std::string& file, const StopSignals& signals) const {
     // A launcher's processes share the study through its folder; the first of them has the screen.
-    const Launch launch = read_launch();
+    const Launch launch = read_launch(Meeting::kNone);
     const bool shows = launch.rank == 0;
     const Exec ex = exec_of(launch);
     const Study study = read_study(file);

@@ -1,5 +1,6 @@
 #include "data/answer_marks.h"
 
+#include <algorithm>
 #include <string>
 
 #include "core/error.h"
@@ -14,15 +15,21 @@ std::vector<ByteSpan> answers_in_nfc(std::string_view text, std::span<const Byte
     const auto here = static_cast<std::size_t>(at);
     return (static_cast<unsigned char>(text[here]) & 0xc0) != 0x80 && can_cut_nfc(text, here);
   };
+  std::vector<ByteSpan> moved(answers.begin(), answers.end());
+  std::vector<Index*> begins, ends;  // of the answers, in the order of the text
+  for (ByteSpan& answer : moved) begins.push_back(&answer.begin), ends.push_back(&answer.end);
+  const auto earlier = [](const Index* a, const Index* b) { return *a < *b; };
+  std::sort(begins.begin(), begins.end(), earlier);
+  std::sort(ends.begin(), ends.end(), earlier);
+  auto begin = begins.begin(), end = ends.begin();
   std::string buffer;
-  const auto size_of = [&](Index bytes) {
-    return std::ssize(to_nfc(text.substr(0, static_cast<std::size_t>(bytes)), buffer));
-  };
-  std::vector<ByteSpan> moved;
-  for (ByteSpan answer : answers) {
-    while (!may_cut(answer.begin)) --answer.begin;
-    while (!may_cut(answer.end)) ++answer.end;
-    moved.push_back({size_of(answer.begin), size_of(answer.end)});
+  for (Index at = 0, from = 0, size = 0; at <= std::ssize(text); ++at) {
+    if (!may_cut(at)) continue;
+    for (; begin != begins.end() && **begin < at; ++begin) **begin = size;  // the cut before
+    const auto piece = text.substr(static_cast<std::size_t>(from), static_cast<std::size_t>(at - from));
+    size += std::ssize(to_nfc(piece, buffer));
+    from = at;
+    for (; end != ends.end() && **end <= at; ++end) **end = size;
   }
   return moved;
 }

@@ -124,7 +124,7 @@ void encode_with_end_of_text(const Tokenizer& tokenizer, std::string_view text, 
   std::string end_text = tokenizer.decode({&end_id, 1}), buffer, end_buffer;
   if (const auto* bpe = dynamic_cast<const BpeTokenizer*>(&tokenizer)) {
     const std::vector<TokenId>& normalized = bpe->vocabulary().normalized;
-    if (std::find(normalized.begin(), normalized.end(), end_id) != normalized.end()) {
+    if (std::binary_search(normalized.begin(), normalized.end(), end_id)) {
       text = bpe->normalized(text, buffer);
       end_text = std::string(bpe->normalized(end_text, end_buffer));
     }

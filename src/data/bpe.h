@@ -27,8 +27,9 @@ struct BpeVocabulary {
   TokenId end_of_text = 0;                 // one of the specials
   WordPattern words = WordPattern::kGpt2;  // how text is cut before merging
   bool nfc = false;                        // text is brought into Unicode's form C first (nfc.h)
-  std::vector<TokenId> normalized;  // with nfc: the specials that are looked for afterwards, not before
-  bool whole_words_first = false;   // a word that is a token becomes it, even where merges do not lead to it
+  std::vector<TokenId>
+      normalized;  // with nfc, sorted: the specials that are looked for afterwards, not before
+  bool whole_words_first = false;  // a word that is a token becomes it, even where merges do not lead to it
 };
 
 // 256 byte values, each its own id, and end of text.

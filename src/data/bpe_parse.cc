@@ -121,6 +121,7 @@ class Builder {
       result_.tokens.emplace_back(kEndOfText);
     }
     add_special(result_.end_of_text);
+    std::sort(result_.normalized.begin(), result_.normalized.end());
     std::sort(result_.specials.begin(), result_.specials.end());
     result_.specials.erase(std::unique(result_.specials.begin(), result_.specials.end()),
                            result_.specials.end());

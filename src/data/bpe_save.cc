@@ -53,7 +53,7 @@ std::string tokenizer_json(const BpeVocabulary& vocabulary) {
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
-                     {"normalized", std::find(late.begin(), late.end(), id) != late.end()},
+                     {"normalized", std::binary_search(late.begin(), late.end(), id)},
                      {"special", true}});
   std::string text = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
   text += "  \"added_tokens\": " + to_line(added) + ",\n";

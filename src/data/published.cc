@@ -312,7 +312,7 @@ void fetch_published(const PublishedSet& set, const std::string& folder, std::FI
     if (!fs::is_regular_file(place)) {  // an archive may have been put there by hand
       std::error_code error;
       const std::uint64_t have = fs::file_size(partial, error);
-      const bool whole = !error && file.bytes > 0 && have == file.bytes;
+      const bool whole = !error && !file.sha256.empty() && have == file.bytes;  // sizes alone may be rounded
       if (progress && !whole) fmt::print(progress, "{} -> {}\n", mirrored(file.url), place);
       if (!whole) download(mirrored(file.url), partial, place);
       if (const std::string wrong = difference(partial, file); !wrong.empty()) {

@@ -34,7 +34,7 @@ std::size_t piece_end(std::string_view text) {
   };
   to_character();
   const std::size_t first = cut;
-  for (int i = 0; i < kMarksAtMost; ++i) {
+  for (int i = 0; i <= kMarksAtMost; ++i) {
     if (can_cut_nfc(text, cut)) return cut;
     --cut;
     to_character();

@@ -75,7 +75,7 @@ std::string first_host(const std::string& list) {
   return list.substr(0, open) + list.substr(open + 1, digits_end - open - 1);
 }
 
-Launch read_launch(const Environment& environment) {
+Launch read_launch(const Environment& environment, Meeting meeting) {
   const Reader read{environment};
   Launch launch;
   launch.connect_seconds = read.seconds("DDL_CONNECT_SECONDS", launch.connect_seconds);
@@ -112,7 +112,7 @@ Launch read_launch(const Environment& environment) {
     const char* const agent = read.text("TORCHELASTIC_USE_AGENT_STORE");
     launch.served_by_launcher = agent && std::string_view(agent) == "True";
   }
-  if (launch.ranks == 1) return launch;
+  if (launch.ranks == 1 || meeting == Meeting::kNone) return launch;
 
   // Plain variables need not say how many ranks a machine has: then the address of rank 0 does.
   const char* const address = read.text("MASTER_ADDR");
@@ -144,8 +144,8 @@ Launch read_launch(const Environment& environment) {
   return launch;
 }
 
-Launch read_launch() {
-  return read_launch([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
+Launch read_launch(Meeting meeting) {
+  return read_launch([](const char* name) { return static_cast<const char*>(std::getenv(name)); }, meeting);
 }
 
 }  // namespace ddl

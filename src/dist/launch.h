@@ -23,8 +23,10 @@ struct Launch {
 };
 
 using Environment = std::function<const char*(const char* name)>;  // like getenv
-Launch read_launch(const Environment& environment);                // throws UserError
-Launch read_launch();                                              // of this process
+// Whether the ranks are to connect with one another. Where not, nobody need say where rank 0 is.
+enum class Meeting { kNeeded, kNone };
+Launch read_launch(const Environment& environment, Meeting meeting = Meeting::kNeeded);  // throws UserError
+Launch read_launch(Meeting meeting = Meeting::kNeeded);                                  // of this process
 
 // The first host of a list as Slurm writes it: "gpu[03-05,9],login" is "gpu03".
 std::string first_host(const std::string& list);

@@ -209,7 +209,9 @@ std::vector<TokenShard> find_shards(const std::string& path) {
   const ShardFiles files = find_shard_files(path);
   if (files.val.empty() && !files.train.empty())
     throw UserError(
-        "{}: training shards, but no validation shards (*_val_*.bin, val.bin); name a shard to use it", path);
+        "{}: training shards, but no validation shards (*_val_*.bin, or val.bin with train.bin); name a "
+        "shard to use it",
+        path);
   return files.open(files.val);
 }
 

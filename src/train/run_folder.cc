@@ -60,7 +60,7 @@ RunFolder::~RunFolder() {
   ::close(lock_);
 }
 
-// A run that was refused leaves nothing. What is not its own stays: rmdir(2) takes only empty folders. The lock goes last,
+// A run that was refused leaves nothing, unless it had copied a branch. What is not its own stays: rmdir(2) takes only empty folders. The lock goes last,
 // while it is held.
 void RunFolder::clear_unless_begun() const {
   std::error_code error;

@@ -29,7 +29,7 @@ class RunFolder {
   // Creates the folder for a new run, locks it either way. Throws UserError where another process holds it,
   // where a new run would meet an old one or files of others, and where there is nothing to resume.
   RunFolder(std::string path, Purpose purpose);
-  ~RunFolder();  // the folder of a new run that wrote nothing goes
+  ~RunFolder();  // removes the folder of a new run that wrote nothing
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 

@@ -299,6 +299,10 @@ TEST(NfcTokenizer, AnswersInsideACharacterGetAllOfIt) {
   EXPECT_EQ(moved(5, 6), std::pair(Index{3}, Index{5}));
   EXPECT_EQ(moved(1, 2), std::pair(Index{0}, Index{2}));
   EXPECT_EQ(moved(7, 8), std::pair(Index{5}, Index{6}));
+  const std::vector<ByteSpan> several = {{5, 6}, {0, 8}, {1, 4}};  // in any order, one inside another
+  std::vector<std::pair<Index, Index>> found;
+  for (const ByteSpan& answer : answers_in_nfc(text, several)) found.emplace_back(answer.begin, answer.end);
+  EXPECT_EQ(found, (std::vector<std::pair<Index, Index>>{{3, 5}, {0, 6}, {0, 3}}));
 }
 
 }  // namespace

@@ -11,11 +11,12 @@ namespace ddl::launch_test {
 
 using Variables = std::map<std::string, std::string>;
 
-Launch read(const Variables& variables) {
-  return read_launch([&](const char* name) -> const char* {
+Launch read(const Variables& variables, Meeting meeting = Meeting::kNeeded) {
+  const auto environment = [&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
-  });
+  };
+  return read_launch(environment, meeting);
 }
 
 std::string refused(const Variables& variables) {
@@ -35,6 +36,20 @@ TEST(Launch, WithoutALauncherThereIsOneRank) {
   EXPECT_EQ(launch.rank, 0);
   EXPECT_EQ(launch.ranks, 1);
   EXPECT_EQ(launch.local_ranks, 1);
+}
+
+// A study's ranks share a folder and never meet: Open MPI on two machines need not say where rank 0 is.
+TEST(Launch, RanksThatDoNotMeetNeedNoAddress) {
+  const Variables two_machines = {{"OMPI_COMM_WORLD_RANK", "3"},
+                                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  EXPECT_TRUE(says(refused(two_machines), "where is rank 0?"));
+  const Launch launch = read(two_machines, Meeting::kNone);
+  EXPECT_EQ(launch.rank, 3);
+  EXPECT_EQ(launch.ranks, 4);
+  EXPECT_EQ(launch.local_ranks, 2);
+  EXPECT_EQ(read({{"RANK", "1"}, {"WORLD_SIZE", "2"}}, Meeting::kNone).rank, 1);
 }
 
 TEST(Launch, PlainVariables) {

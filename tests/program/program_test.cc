@@ -172,7 +172,7 @@ TEST_F(Program, EvalShowsTheShareOfTheWorkThatIsDone) {
   for (int i = 0; i < 40000; ++i) text += "some words and more of them " + std::to_string(i) + "\n";
   folder_.write("big.txt", text);
   const Result result =
-      run("timeout 60 script -qec '" DDL_PROGRAM " eval run --tokenizer bytes --text big.txt' /dev/null");
+      run("script -qec '" DDL_PROGRAM " eval run --tokenizer bytes --text big.txt' /dev/null");
   EXPECT_EQ(result.code, 0) << result.out;
   const std::regex shown("big.txt: ([0-9]+) tokens,[^%]* ([0-9]+)%");
   int lines = 0;
@@ -206,8 +206,10 @@ TEST_F(Program, NoStepIsFasterThanTheFloor) {
           " kill $other; wait $run");
   EXPECT_EQ(result.code, 0) << result.err;
   const std::regex share("([0-9]+)% of floor");
-  for (std::sregex_iterator at(result.out.begin(), result.out.end(), share), end; at != end; ++at)
+  int shares = 0;
+  for (std::sregex_iterator at(result.out.begin(), result.out.end(), share), end; at != end; ++at, ++shares)
     EXPECT_LE(std::stod((*at)[1]), 100) << result.out;
+  EXPECT_TRUE(shares > 0 || contains(result.out, "busy machine")) << result.out;
 }
 
 TEST_F(Program, TheConfigurationPageIsUpToDate) {

@@ -41,7 +41,7 @@ against = "baseline"
 TEST_F(StudyProgram, RanksOfALauncherShareIt) {
   run_well("ddl study study.toml --out alone --workers 1");
   run_well(
-      "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29999;"
+      "export WORLD_SIZE=2;"
       " RANK=1 ddl study study.toml --out both --workers 1 > second.out 2> second.err & second=$!;"
       " RANK=0 ddl study study.toml --out both --workers 1 > first.out || exit 1; wait $second");
   EXPECT_EQ(contents_of(folder_ / "second.out") + contents_of(folder_ / "second.err"), "");

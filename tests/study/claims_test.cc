@@ -140,6 +140,7 @@ TEST(Claims, AreTakenOverByOne) {
       }
       children.push_back(child);
     }
+    ::close(report[1]);  // or a child that died would leave the next line waiting
     int owners = 0;
     char byte = 0;
     for (std::size_t i = 0; i < children.size(); ++i) {
@@ -149,7 +150,7 @@ TEST(Claims, AreTakenOverByOne) {
     EXPECT_EQ(owners, 1);
     ::close(end[1]);
     for (const pid_t child : children) ::waitpid(child, nullptr, 0);
-    ::close(end[0]), ::close(report[1]);
+    ::close(end[0]);
     ::close(report[0]);
   }
 }
