@@ -63,6 +63,14 @@ dnnl::matmul make_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a
 struct CachedMatmul {
   dnnl::memory a, b, c;
   dnnl::matmul primitive;
+
+  // By the C interface: that of C++ makes a map and a list of the arguments for every product.
+  dnnl_status_t execute(const dnnl::stream& stream) const {
+    const std::array<dnnl_exec_arg_t, 3> arguments{
+        {{DNNL_ARG_SRC, a.get()}, {DNNL_ARG_WEIGHTS, b.get()}, {DNNL_ARG_DST, c.get()}}};
+    return dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(arguments.size()),
+                                  arguments.data());
+  }
 };
 
 CachedMatmul& cached_matmul(const Shape& s, const dnnl::engine& engine) {
@@ -102,7 +110,7 @@ void native_bf16_gemm(Out* c, Index ldc, Write mode, Matrix<bf16> a, Matrix<bf16
     m.a.set_data_handle(const_cast<bf16*>(a.data));
     m.b.set_data_handle(const_cast<bf16*>(b.data));
     m.c.set_data_handle(c);
-    m.primitive.execute(stream, {{DNNL_ARG_SRC, m.a}, {DNNL_ARG_WEIGHTS, m.b}, {DNNL_ARG_DST, m.c}});
+    check(m.execute(stream), M, N, K);
     stream.wait();
   } catch (const dnnl::error& error) {
     check(error.status, M, N, K);

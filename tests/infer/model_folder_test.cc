@@ -44,9 +44,10 @@ ParamTable write_model(const std::string& folder, const ModelConfig& config) {
   return weights.table();
 }
 
-// After every token of a text, as `generate` would see them.
+// After every token of a text, as `generate` would see them. In f32: what is read back says "auto", which is bf16 on
+// some machines.
 std::vector<float> logits(const std::string& folder) {
-  const LoadedModel loaded = load_model(folder, {}, Exec{});
+  const LoadedModel loaded = load_model(folder, {.precision = "f32"}, Exec{});
   const auto decoder = make_decoder(loaded.weights, {.slots = 1}, Exec{});
   const auto x = tokens(13, 1, kExchangeVocab);
   std::vector<float> all;

@@ -152,6 +152,7 @@ inline std::vector<double> oracle_logits(const ModelConfig& config, const ref::P
 struct Truth {
   double loss = 0;
   ref::Parameters<double> gradients, moved;
+  Index roundings = 0;  // of the rule itself: a mutant's name does not say how many its rule has
 };
 inline Truth oracle_truth(const ModelConfig& config, const ref::Parameters<double>& parameters,
                           const std::vector<std::int32_t>& x, const std::vector<std::int32_t>& y, Index B,
@@ -162,7 +163,8 @@ inline Truth oracle_truth(const ModelConfig& config, const ref::Parameters<doubl
   return {ref::Model<double>(shape, *rule, parameters).loss(x, y, B, T),
           ref::loss_gradient(shape, *complex_rule, parameters, x, y, B, T),
           ref::loss_gradient_by_tape(shape, *make_oracle<ref::Var>(config), nudged(parameters), x, y, B, T)
-              .gradient};
+              .gradient,
+          roundings(config, B * T)};
 }
 
 // Gradients that vanish by a symmetry of the rule whatever the weights are, so that nothing but rounding and the norms'
@@ -178,12 +180,11 @@ inline bool vanishes(const ModelConfig& m, const std::string& tensor_name) {
 
 // The largest error of the loss or of any tensor's gradient, 1 being what rounding explains.
 inline double worst_error(double loss, TrainableModel& model, const Truth& truth) {
-  const Index steps = roundings(model.config(), model.shape().N());
-  double worst = rounding_ratio({loss}, {truth.loss}, steps);
+  double worst = rounding_ratio({loss}, {truth.loss}, truth.roundings);
   for (const Param& p : model.weights().table().list()) {
     if (vanishes(model.config(), p.name)) continue;
     const auto& expected = truth.gradients.at(p.name);
-    worst = std::max(worst, rounding_ratio(tensor(model.gradients(), p), expected, steps) /
+    worst = std::max(worst, rounding_ratio(tensor(model.gradients(), p), expected, truth.roundings) /
                                 amplification(expected, truth.moved.at(p.name)));
   }
   return worst;

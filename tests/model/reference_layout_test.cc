@@ -39,7 +39,9 @@ void write(const TestFolder& folder, const ReferenceModel& reference) {
 Weights import_from(const std::string& folder) {
   const StoredModel stored(folder);
   EXPECT_EQ(stored.layout(), StoredLayout::kReleased);
-  Weights weights(stored.config(), 9, Exec{});
+  ModelConfig config = stored.config();
+  config.precision = "f32";  // as in the tests' other models; "auto" is bf16 on some machines
+  Weights weights(config, 9, Exec{});
   stored.load(weights, Exec{});
   return weights;
 }
