@@ -1,6 +1,7 @@
 #include "study/costs.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -83,13 +84,14 @@ const TrialCost& StudyCosts::of(const std::string& size, const std::string& arm,
 }
 
 double recorded_speed(const Records& records) {
-  double flops = 0, seconds = 0;
+  std::vector<double> speeds;
   for (const auto& [name, record] : records.all())
-    if (!record.endpoints.empty()) {
-      flops += record.endpoints.back().flops;
-      seconds += record.endpoints.back().seconds;
-    }
-  return seconds > 0 ? flops / seconds : 0;
+    if (!record.endpoints.empty() && record.endpoints.back().seconds > 0)
+      speeds.push_back(record.endpoints.back().flops / record.endpoints.back().seconds);
+  if (speeds.empty()) return 0;
+  const auto middle = speeds.begin() + std::ssize(speeds) / 2;
+  std::nth_element(speeds.begin(), middle, speeds.end());
+  return *middle;
 }
 
 double measured_speed(const Study& study, const StudySize& size, const Dataset& data, const Exec& ex) {

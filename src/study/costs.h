@@ -32,7 +32,8 @@ class StudyCosts {
   std::map<std::tuple<std::string, std::string, Stage>, TrialCost> costs_;
 };
 
-// FLOPs per second of one worker, from the records; 0 where there are none.
+// FLOPs per second of one worker: the records' median, since a run that was paused or shared its core says little about
+// the others; 0 where there are no records.
 double recorded_speed(const Records& records);
 // From a few steps of the first arm at a size, trained here and now.
 double measured_speed(const Study& study, const StudySize& size, const Dataset& data, const Exec& ex);
