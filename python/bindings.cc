@@ -22,7 +22,7 @@
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
-#include "eval/report.h"
+#include "eval/results.h"
 #include "eval/run_tasks.h"
 #include "eval/score_text.h"
 #include "eval/scorer.h"

@@ -13,7 +13,7 @@
 #include "core/json.h"
 #include "eval/language.h"
 #include "eval/model_hash.h"
-#include "eval/report.h"
+#include "eval/results.h"
 #include "eval/run_tasks.h"
 #include "eval/scorer.h"
 #include "infer/load.h"

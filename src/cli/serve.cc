@@ -75,7 +75,7 @@ struct ServeCommand {
     command.add_option("--api-key-file", key_file,
                        "A file with the key that clients must send (or DDL_API_KEY)");
     command
-        .add_option("--allow-host", http.gate.allow_hosts,
+        .add_option("--allow-host", http.access.allow_hosts,
                     "Also answer to this name, behind a proxy for example (may be repeated)")
         .one_value_each();
     command.add_option("--grace", grace, "Seconds that requests under way may take after Ctrl-C or SIGTERM")
@@ -84,7 +84,7 @@ struct ServeCommand {
   }
 
   void execute() {
-    options.http.gate.api_key = read_key(key_file);
+    options.http.access.api_key = read_key(key_file);
     if (!json) options.models.say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
     EndSignals signals;
     Server server(options, default_exec());
@@ -106,7 +106,7 @@ struct ServeCommand {
       fmt::print("{}/\n  curl {}/api/runs\nCtrl-C ends.\n", address, address);
     } else {
       const std::string key =
-          options.http.gate.api_key.empty() ? "" : " -H \"Authorization: Bearer $DDL_API_KEY\"";
+          options.http.access.api_key.empty() ? "" : " -H \"Authorization: Bearer $DDL_API_KEY\"";
       fmt::print(
           "{0}/ is the page, {0}/v1 the address for OpenAI's clients. To try it:\n"
           "  curl {0}/v1/completions -H 'Content-Type: application/json'{1} -d "

@@ -85,12 +85,6 @@ std::string current_isa() {
   return chosen.load(std::memory_order_acquire)->name;
 }
 
-void use_isa(const std::string& name) {
-  const Level& level = level_named(name);
-  const std::lock_guard lock(choosing);
-  choose(level);
-}
-
 bool has_fast_bf16() {
   if (current_isa() != "avx512") return false;
   return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;

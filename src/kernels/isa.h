@@ -18,10 +18,6 @@ void settle_isa();
 // The name of the level in use.
 std::string current_isa();
 
-// Forces a level for all kernels and the GEMM wrapper, in place of DDL_ISA. Not while kernels run. Throws
-// UserError where the machine does not have it.
-void use_isa(const std::string& name);
-
 // Whether GEMMs with bf16 inputs run on bf16 instructions. Without them bf16 inputs are widened first: right,
 // but slower than f32, so precision "auto" means f32 on such a machine.
 bool has_fast_bf16();

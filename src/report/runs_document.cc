@@ -77,9 +77,16 @@ std::pair<Curve, std::size_t> group_curve(const RunGroup& group,
   return {curves.empty() ? Curve{} : mean_of(curves), bin};
 }
 
-bool has_values(const Curve& curve) {
-  return std::any_of(curve.y.begin(), curve.y.end(), [](double v) { return std::isfinite(v); });
+bool has_a_number(const std::vector<double>& values) {
+  return std::any_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
 }
+
+// A member of a record that may be damaged: null where it is not there or is no plain value.
+Json field(const Json& json, const char* key) {
+  return json.is_object() && json.contains(key) && json[key].is_primitive() ? json[key] : Json(nullptr);
+}
+
+constexpr const char* kSeedBands = "Lines: means over seeds. Bands: from the lowest to the highest seed.";
 
 class RunsReport {
  public:
@@ -122,8 +129,7 @@ class RunsReport {
     double tokens = 0;
     for (const RunRecords& run : runs_) {
       if (run.config) data.insert(fs::path(run.config->train.data_folder).filename().string());
-      if (run.start.is_object() && run.start.contains("time") && run.start["time"].is_string())
-        begun.insert(run.start["time"].get<std::string>());
+      if (const Json time = field(run.start, "time"); time.is_string()) begun.insert(time.get<std::string>());
       if (!run.steps.empty()) tokens = std::max(tokens, run.steps.back().tokens);
     }
     if (tokens > 0) text += fmt::format(", up to {} tokens", format_count(tokens));
@@ -218,9 +224,7 @@ class RunsReport {
     const StepRecord end =
         run.steps.empty() ? StepRecord{.step = 0, .tokens = NAN, .flops = NAN, .seconds = NAN, .loss = NAN}
                           : run.steps.back();
-    Json parameters;
-    if (run.start.is_object() && run.start.contains("parameters") && run.start["parameters"].is_number())
-      parameters = run.start["parameters"];
+    const Json parameters = field(run.start, "parameters");
     return {run.name,
             group.name,
             run.config ? Json(run.seed()) : Json(nullptr),
@@ -233,7 +237,7 @@ class RunsReport {
             end.flops,
             end.seconds,
             end.tokens / end.seconds,
-            parameters};
+            parameters.is_number() ? parameters : Json(nullptr)};
   }
 
   template <class Record>
@@ -245,14 +249,14 @@ class RunsReport {
     std::size_t widest = 1, seeds = 1;
     for (const RunGroup& group : groups_) {
       const auto [curve, bin] = group_curve(group, records, value);
-      if (!has_values(curve)) continue;
+      if (!has_a_number(curve.y)) continue;
       widest = std::max(widest, bin);
       seeds = std::max(seeds, group.runs.size());
       block.series.push_back(curve_series(group.name, curve));
     }
     if (block.series.empty()) return;
     if (seeds > 1)
-      block.note = "Lines: means over seeds. Bands: from the lowest to the highest seed.";
+      block.note = kSeedBands;
     else if (widest > 1)
       block.note = "Bands: from the lowest to the highest step of a point.";
     if (widest > 1) block.note += fmt::format(" A point is the mean of up to {} recorded steps.", widest);
@@ -338,8 +342,7 @@ class RunsReport {
         series.y.push_back(spread.mean);
         series.lo.push_back(spread.low);
         series.hi.push_back(spread.high);
-        if (group->runs.size() > 1)
-          block.note = "Lines: means over seeds. Bands: from the lowest to the highest seed.";
+        if (group->runs.size() > 1) block.note = kSeedBands;
       }
       block.series.push_back(std::move(series));
     }
@@ -353,8 +356,7 @@ class RunsReport {
     LinesBlock mean{.title = "Mean gate of each sublayer, at the end",
                     .note =
                         "Sublayers alternate between attention (even) and MLP (odd). 0 skips the write; for "
-                        "a delta rule 1 reaches "
-                        "the target and 2 mirrors the readout at it.",
+                        "a delta rule 1 reaches the target and 2 mirrors the readout at it.",
                     .axes = {{"sublayer", "sublayer"}},
                     .y_label = "mean gate",
                     .series = {}};
@@ -371,18 +373,15 @@ class RunsReport {
             (runs.empty() || run->gates.back().sublayers.size() == runs[0]->gates.back().sublayers.size()))
           runs.push_back(run);
       if (runs.empty()) continue;
-      const auto has_a_number = [](const LinesBlock::Series& series) {
-        return std::any_of(series.y.begin(), series.y.end(), [](double v) { return std::isfinite(v); });
-      };
       auto gates = over_depth(group.name, group.name, runs, &GateRecord::Sublayer::mean_gate);
-      const bool has_gates = has_a_number(gates);
+      const bool has_gates = has_a_number(gates.y);
       if (has_gates) mean.series.push_back(std::move(gates));
       auto before =
           over_depth(group.name + ", before", group.name, runs, &GateRecord::Sublayer::discrepancy_before);
       auto after =
           over_depth(group.name + ", after", group.name, runs, &GateRecord::Sublayer::discrepancy_after);
       after.style = LinesBlock::Style::kDashed;
-      if (has_a_number(before)) {
+      if (has_a_number(before.y)) {
         gap.series.push_back(std::move(before));
         gap.series.push_back(std::move(after));
       }
@@ -484,9 +483,6 @@ class RunsReport {
                       {"instructions"},
                       {"threads", Align::kRight}},
                      {}};
-    const auto field = [](const Json& json, const char* key) {
-      return json.is_object() && json.contains(key) && json[key].is_primitive() ? json[key] : Json(nullptr);
-    };
     std::string hashes;
     for (const RunRecords& run : runs_) {
       const Json data =
@@ -534,11 +530,12 @@ class RunsReport {
             fmt::format("A comparison at the end: the runs saw between {} and {} tokens. Compare curves at "
                         "equal tokens or FLOPs.",
                         format_count(*tokens.begin()), format_count(*tokens.rbegin())));
-      for (const RunGroups::Difference& difference : grouped_.differences)
-        if (difference.key == "data" || difference.key == "eval.windows")
-          items.push_back(
-              "A comparison of losses across data: the models were not trained and validated on the same "
-              "text.");
+      if (std::any_of(grouped_.differences.begin(), grouped_.differences.end(), [](const auto& difference) {
+            return difference.key == "data" || difference.key == "eval.windows";
+          }))
+        items.push_back(
+            "A comparison of losses across data: the models were not trained and validated on the same "
+            "text.");
     } else if (runs_.size() == 1) {
       items.push_back("How much chance there is in it: it is one run with one seed.");
     }

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "serve/gate.h"
+#include "serve/access.h"
 
 namespace ddl {
 

@@ -8,8 +8,8 @@
 #include "eval/request_tree.h"
 #include "eval/score_text.h"
 #include "infer/text_stream.h"
+#include "serve/access.h"
 #include "serve/endpoints.h"
-#include "serve/gate.h"
 
 namespace ddl {
 namespace {

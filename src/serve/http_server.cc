@@ -303,7 +303,7 @@ void HttpSession::take_header() {
   ++hub_->busy, busy_ = true;
   if (message.count(http::field::host) > 1 || !parse_target(std::string(message.target()), request_))
     return refuse_and_close(error_response(400, "the request's target or Host is not well formed"));
-  if (auto refused = refuse(request_, hub_->options.gate)) return refuse_and_close(std::move(*refused));
+  if (auto refused = refuse(request_, hub_->options.access)) return refuse_and_close(std::move(*refused));
   if (lower_case(request_.header("expect")) == "100-continue") enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   set_deadline(read_deadline_, limits().body_s);
   http::async_read(socket_, buffer_, *parser_,

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "serve/gate.h"
+#include "serve/access.h"
 #include "serve/http.h"
 
 namespace ddl {
@@ -26,7 +26,7 @@ struct HttpLimits {
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8080;  // 0: any that is free
-  GateOptions gate;
+  AccessOptions access;
   HttpLimits limits;
 };
 

@@ -3,9 +3,9 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "serve/access.h"
 #include "serve/api_error.h"
 #include "serve/endpoints.h"
-#include "serve/gate.h"
 
 namespace ddl {
 namespace {

@@ -16,14 +16,14 @@ std::string bracketed(const std::string& host) {
 }
 
 HttpOptions with_own_host(HttpOptions http) {
-  http.gate.allow_hosts.push_back(bracketed(http.host));
+  http.access.allow_hosts.push_back(bracketed(http.host));
   return http;
 }
 
 }  // namespace
 
 void check_address(const HttpOptions& http) {
-  if (!is_loopback(http.host) && http.gate.api_key.empty())
+  if (!is_loopback(http.host) && http.access.api_key.empty())
     throw UserError(
         "--host {}: others could reach this server, so it needs a key: put one in a file and name it with "
         "--api-key-file, or set DDL_API_KEY",

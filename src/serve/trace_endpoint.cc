@@ -77,10 +77,7 @@ struct TraceRequest {
     // logits = logit_scale * wte context
     const Index C = model->config().width, V = model->config().vocab;
     const Weights& weights = model->plain_weights(ex);
-    const auto& table = weights.table().list();
-    const Param& wte = *std::find_if(table.begin(), table.end(),
-                                     [](const Param& p) { return p.name == "transformer.wte.weight"; });
-    const float* rows = weights.values().data() + wte.offset;
+    const float* rows = weights.values().data() + weights.table().find("transformer.wte.weight").offset;
     std::vector<float> logits(static_cast<std::size_t>(V));
     parallel_chunks(V, 512, ex, [&](Index begin, Index end) {
       for (Index v = begin; v < end; ++v) {

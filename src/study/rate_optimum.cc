@@ -69,14 +69,4 @@ RateOptimum rate_optimum(std::span<const RatePoint> points) {
   return optimum;
 }
 
-std::optional<double> grid_needs(std::span<const RatePoint> points) {
-  const std::vector<Index> order = by_rate(points);
-  const Index place = place_of_best(points, order);
-  const double lowest = points[order.front()].rate, highest = points[order.back()].rate;
-  if (loss_of(points[order[place]]) == kDiverged) return lowest / 2;
-  if (place + 1 == std::ssize(order)) return highest * 2;
-  if (place == 0) return lowest / 2;
-  return std::nullopt;
-}
-
 }  // namespace ddl

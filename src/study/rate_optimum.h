@@ -7,7 +7,6 @@
 // whole grid would be drawn to where the losses bend otherwise.
 #pragma once
 
-#include <optional>
 #include <span>
 
 #include "core/index.h"
@@ -31,8 +30,5 @@ struct RateOptimum {
 // Points in any order, each rate once (else UserError). Where all diverged, the loss is +infinity and the rate the
 // lowest there is.
 RateOptimum rate_optimum(std::span<const RatePoint> points);
-
-// The rate to add where the best lies at an end of the grid: a factor 2 beyond it. None where it lies inside.
-std::optional<double> grid_needs(std::span<const RatePoint> points);
 
 }  // namespace ddl

@@ -46,15 +46,15 @@ TEST(Demo, KeepsToItsTime) {
   const TestFolder folder;
   testing::internal::CaptureStdout();
   const auto start = std::chrono::steady_clock::now();
-  run_demo({.minutes = 0.25, .out = folder / "demo"}, kOneThread);
+  run_demo({.minutes = 0.15, .out = folder / "demo"}, kOneThread);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string shown = testing::internal::GetCapturedStdout();
-  EXPECT_GT(seconds, 8) << shown;
-  double steps = 0, computing = 0;  // the machine may be busy with other tests
+  EXPECT_GT(seconds, 4.5) << shown;  // at least half of what the stories leave is training
+  double steps = 0, computing = 0;   // the machine may be busy with other tests
   for (const char* rule : {"baseline", "ddl-cc"})
     for (const Json& record : records(folder / "demo" + std::string("/") + rule, "step"))
       steps += 1, computing += record["step_s"].get<double>();
-  EXPECT_LT(seconds, 20 + 20 * computing / steps) << shown;
+  EXPECT_LT(seconds, 14 + 20 * computing / steps) << shown;
 }
 
 TEST(Demo, InterruptedItEndsWithTheSignalsCode) {

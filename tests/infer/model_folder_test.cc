@@ -131,6 +131,10 @@ TEST(Exchange, TransformersAndBackForEveryRule) {
     EXPECT_EQ(json["eos_token_id"], 256);
     EXPECT_EQ(json.contains("auto_map"), !baseline) << "no code of ours is needed for the baseline";
     EXPECT_EQ(std::filesystem::exists(folder / "there/modeling_deep_delta.py"), !baseline);
+    const bool family = rule.starts_with("ddl-") || rule.starts_with("wo-");  // which has one class
+    EXPECT_TRUE(baseline || family ||
+                contains(contents_of(folder / "there/modeling_deep_delta.py"), fmt::format("\"{}\": ", rule)))
+        << "src/infer/transformers/modeling_deep_delta.py has no " << rule;
     EXPECT_EQ(std::filesystem::exists(folder / "there/configuration_deep_delta.py"), !baseline);
     EXPECT_EQ(logits(folder / "there"), logits(folder / "model")) << rule << ", read as it is";
     const WrittenModel back = import_model(folder / "there", "", folder / "back", Exec{});

@@ -62,9 +62,14 @@ TEST(Allocation, NoneAfterTheFirstStep) {
         EXPECT_GT(allocations, 0);  // the counter counts
         const auto x = tokens(8, 1), y = tokens(8, 2);
         model->loss_and_grad({x.data(), y.data()}, 1, ex);
-        allocations = 0;
-        model->loss_and_grad({x.data(), y.data()}, 1, ex);
-        model->loss({x.data(), y.data()}, {}, ex);
+        // A thread keeps products of bf16 from its first one of a shape, and on a busy machine it may get none in the
+        // first step: then a later step must be the first without.
+        int tries = precision == std::string("bf16") ? 100 : 1;
+        do {
+          allocations = 0;
+          model->loss_and_grad({x.data(), y.data()}, 1, ex);
+          model->loss({x.data(), y.data()}, {}, ex);
+        } while (allocations > 0 && --tries > 0);
         counting = false;
         EXPECT_EQ(allocations, 0) << name << " " << precision << " " << gate;
       }

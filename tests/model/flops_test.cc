@@ -1,11 +1,16 @@
 // FLOPs against a count by hand.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "model/oracle_model.h"
 #include "model/plan.h"
+#include "model/residual/registry.h"
 
 namespace ddl {
 namespace {
+
+const std::vector<std::string> kCountedRules = rule_names();  // before a test registers another
 
 // Width C = 8, D = 4 channels (D C = 32), kernels of 4 taps, one block (2 sublayers, 3 reads).
 ModelConfig counted(const std::string& residual) {
@@ -51,6 +56,7 @@ TEST(Flops, OfEveryRuleAreAsCountedByHand) {
     const char* residual;
     double forward, backward;
   };
+  std::set<std::string> uncounted(kCountedRules.begin(), kCountedRules.end());
   for (const Row& row :
        {Row{"baseline", 3 * 32 + 2 * 8, 3 * (8 + 72) + 2 * 8},
         {"ddl-dv1", 3 * 32 + 2 * (48 + 32), 3 * (8 + 72) + 2 * (96 + 64)},
@@ -78,7 +84,10 @@ TEST(Flops, OfEveryRuleAreAsCountedByHand) {
     const ModelPlan plan = plan_model(counted(row.residual), {1, 3});
     EXPECT_EQ(plan.forward.residual, row.forward) << row.residual;
     EXPECT_EQ(plan.backward.residual, row.backward) << row.residual;
+    uncounted.erase(row.residual);
   }
+  EXPECT_TRUE(uncounted.empty()) << "add a row with your count for "
+                                 << fmt::format("{}", fmt::join(uncounted, ", "));
 }
 
 TEST(Flops, OfRecomputationStandApart) {

@@ -80,6 +80,26 @@ INSTANTIATE_TEST_SUITE_P(Model, EveryRule, testing::ValuesIn(rule_names()), rule
 
 TEST_P(EveryRule, LossAndEveryGradient) { check({.residual = GetParam()}); }
 
+// All other tests take the oracle's gradients from the tape. Both ways are exact up to the rounding of f64, whose
+// epsilon is 2^-29 of f32's; the distance of two such results is twice that at most.
+TEST_P(EveryRule, TheOraclesTapeAgreesWithComplexStep) {
+  const ModelConfig m = model_config({.residual = GetParam()});
+  const auto parameters = oracle_parameters(scrambled_weights(m));
+  const auto x = tokens(4, 1), y = tokens(4, 2);
+  const Truth truth = oracle_truth(m, parameters, x, y, 1, 4);
+  const auto exact =
+      ref::loss_gradient(oracle_shape(m), *make_oracle<ref::Complex>(m), parameters, x, y, 1, 4);
+  ASSERT_EQ(exact.size(), truth.gradients.size());
+  for (const auto& [name, expected] : exact) {
+    if (vanishes(m, name)) continue;
+    EXPECT_LT(rounding_ratio(truth.gradients.at(name), expected, truth.roundings),
+              2 * 0x1p-29 * amplification(expected, truth.moved.at(name)))
+        << name;
+  }
+  EXPECT_EQ(truth.loss,
+            ref::Model<double>(oracle_shape(m), *make_oracle<double>(m), parameters).loss(x, y, 1, 4));
+}
+
 TEST_P(EveryRule, EveryValueBranchAndGate) {
   if (!has_option(GetParam(), "model.gate")) return;
   for (const char* value : {"biased", "linear"}) check({.residual = GetParam(), .value = value});

@@ -147,8 +147,9 @@ inline std::vector<double> oracle_logits(const ModelConfig& config, const ref::P
   return ref::Model<double>(shape, *rule, parameters).logits(token_N, B, T);
 }
 
-// What the oracle says about a batch: the loss, every gradient by complex step, and the gradients of the nudged
-// parameters, which only measure amplification and come from the faster tape.
+// What the oracle says about a batch: the loss, every gradient, and the gradients of the nudged parameters, which only
+// measure amplification. By tape: one pass, where complex step needs one for every number (model_test.cc holds the
+// tape to complex step for every rule).
 struct Truth {
   double loss = 0;
   ref::Parameters<double> gradients, moved;
@@ -158,13 +159,10 @@ inline Truth oracle_truth(const ModelConfig& config, const ref::Parameters<doubl
                           const std::vector<std::int32_t>& x, const std::vector<std::int32_t>& y, Index B,
                           Index T) {
   const ref::Shape shape = oracle_shape(config);
-  const auto rule = make_oracle<double>(config);
-  const auto complex_rule = make_oracle<ref::Complex>(config);
-  return {ref::Model<double>(shape, *rule, parameters).loss(x, y, B, T),
-          ref::loss_gradient(shape, *complex_rule, parameters, x, y, B, T),
-          ref::loss_gradient_by_tape(shape, *make_oracle<ref::Var>(config), nudged(parameters), x, y, B, T)
-              .gradient,
-          roundings(config, B * T)};
+  const auto rule = make_oracle<ref::Var>(config);
+  auto [loss, gradients] = ref::loss_gradient_by_tape(shape, *rule, parameters, x, y, B, T);
+  auto moved = ref::loss_gradient_by_tape(shape, *rule, nudged(parameters), x, y, B, T).gradient;
+  return {loss, std::move(gradients), std::move(moved), roundings(config, B * T)};
 }
 
 // Gradients that vanish by a symmetry of the rule whatever the weights are, so that nothing but rounding and the norms'

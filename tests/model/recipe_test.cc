@@ -185,7 +185,7 @@ TEST(Starts, CompressorsAreNormalWhereAskedFor) {
                                   {"ddl-cc", "model.channel_compressor=convolution"},
                                   {"ddl-tc", "model.state_kernel=4"}}) {
     ModelConfig m = with(rule, {"model.compressor_start=normal", "model.compressor=block", set}, 4);
-    m.width = 1024, m.heads = 8;
+    m.width = 256, m.heads = 8;
     Weights weights(m, 3, Exec{});
     const std::span<const float> values = weights.tensor("transformer.h.1.compress.weight");
     EXPECT_NEAR(deviation(values) / m.hidden_std(), 1, 0.1) << rule << set;

@@ -2,7 +2,9 @@
 // those of others.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "model/config_json.h"
 #include "model/residual/registry.h"
@@ -11,6 +13,8 @@
 
 namespace ddl {
 namespace {
+
+const std::vector<std::string> kShippedRules = rule_names();  // before a test registers another
 
 ModelConfig with_rule(const std::string& rule) {
   ModelConfig m;
@@ -38,25 +42,46 @@ TEST(RuleOptions, EachRuleHasItsOwn) {
     for (const Keys& keys : {rewrite, expanded, others}) more.insert(keys.begin(), keys.end());
     return more;
   };
-  EXPECT_EQ(own_keys(with_rule("baseline")), Keys{});
+  std::map<std::string, Keys> expected = {{"baseline", {}},
+                                          {"ddl-cc-noec", and_also({}, mix)},
+                                          {"ddl-tc-noec", and_also({"state_kernel"})},
+                                          {"ddl-ew-dv1", rewrite},
+                                          {"ddl-ew-cc", and_also({"embed_kernel"}, mix)},
+                                          {"norm-write", {"write_init"}},
+                                          {"ihc", {"channels", "compressor", "embed_kernel"}},
+                                          {"decay-x0", {}},
+                                          {"highway", {"gate_bias"}},
+                                          {"attnres", {}},
+                                          {"attnres-block", {"block_size"}},
+                                          {"hc", {"channels"}},
+                                          {"hc-static", {"channels"}},
+                                          {"mhc", {}}};
   for (const std::string update : {"ddl-", "wo-"}) {
-    EXPECT_EQ(own_keys(with_rule(update + "dv1")), rewrite);
-    EXPECT_EQ(own_keys(with_rule(update + "cc")), and_also({"embed_kernel"}, mix));
-    EXPECT_EQ(own_keys(with_rule(update + "tc")), and_also({"embed_kernel", "state_kernel"}));
+    expected[update + "dv1"] = rewrite;
+    expected[update + "cc"] = and_also({"embed_kernel"}, mix);
+    expected[update + "tc"] = and_also({"embed_kernel", "state_kernel"});
   }
-  EXPECT_EQ(own_keys(with_rule("ddl-cc-noec")), and_also({}, mix));
-  EXPECT_EQ(own_keys(with_rule("ddl-tc-noec")), and_also({"state_kernel"}));
-  EXPECT_EQ(own_keys(with_rule("ddl-ew-dv1")), rewrite);
-  EXPECT_EQ(own_keys(with_rule("ddl-ew-cc")), and_also({"embed_kernel"}, mix));
-  EXPECT_EQ(own_keys(with_rule("norm-write")), Keys{"write_init"});
-  EXPECT_EQ(own_keys(with_rule("ihc")), (Keys{"channels", "compressor", "embed_kernel"}));
-  EXPECT_EQ(own_keys(with_rule("decay-x0")), Keys{});
-  EXPECT_EQ(own_keys(with_rule("highway")), Keys{"gate_bias"});
-  EXPECT_EQ(own_keys(with_rule("attnres")), Keys{});
-  EXPECT_EQ(own_keys(with_rule("attnres-block")), Keys{"block_size"});
-  EXPECT_EQ(own_keys(with_rule("hc")), Keys{"channels"});
-  EXPECT_EQ(own_keys(with_rule("hc-static")), Keys{"channels"});
-  EXPECT_EQ(own_keys(with_rule("mhc")), Keys{});
+  for (const std::string& rule : kShippedRules) {
+    ASSERT_TRUE(expected.contains(rule)) << "add a row with the options of " << rule;
+    EXPECT_EQ(own_keys(with_rule(rule)), expected[rule]) << rule;
+  }
+}
+
+// Headings of docs/rules.md: "## ddl-ew-dv1, ddl-ew-cc: ..." and "## wo-*: ...".
+TEST(RulesPage, HasAScreenForEveryRule) {
+  std::istringstream page(contents_of(DDL_SOURCE_DIR "/docs/rules.md"));
+  std::set<std::string> exact, families;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("## ")) continue;
+    std::istringstream names(line.substr(3, line.find(':') - 3));
+    for (std::string name; std::getline(names >> std::ws, name, ',');)
+      if (name.ends_with('*'))
+        families.insert(name.substr(0, name.size() - 1));
+      else
+        exact.insert(name);
+  }
+  for (const std::string& rule : kShippedRules)
+    EXPECT_TRUE(exact.contains(rule) || families.contains(rule.substr(0, rule.find('-') + 1))) << rule;
 }
 
 TEST(RuleOptions, ThoseOfOthersAreRefusedWithTheListOfOnesOwn) {

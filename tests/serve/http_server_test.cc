@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <thread>
 
 #include "core/clock.h"
@@ -43,15 +44,24 @@ class HttpServerTest : public ::testing::Test {
     reply->send({.body = to_line(echo)});
   }
 
+  // Asks for /keep, and `ahead` of the next request; the reply that the test is to use, which kept_ holds.
+  HttpReply& ask_for_reply(Client& client, const std::string& ahead = "",
+                           const std::string& version = "1.1") {
+    const int before = kept_count_;
+    client.send("GET /keep HTTP/" + version + "\r\nHost: localhost\r\n\r\n" + ahead);
+    if (!soon([&] { return kept_count_ == before + 1; }))
+      throw std::runtime_error("the request did not arrive");
+    return *kept_[static_cast<std::size_t>(before)];
+  }
+
   // A stream to a client that reads nothing, written until the server gives it up: long before everything is held in memory.
   void expect_unread_stream_to_end() {
     Client client(server_.port());
-    client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
-    kept_[0]->start_stream({});
+    HttpReply& reply = ask_for_reply(client);
+    reply.start_stream({});
     int written = 0;
     const std::string piece(256 << 10, 'x');
-    while (!kept_[0]->gone() && written < 1000) kept_[0]->write(piece), ++written, pause_for(0.001);
+    while (!reply.gone() && written < 1000) reply.write(piece), ++written, pause_for(0.001);
     EXPECT_LT(written, 1000);
   }
 
@@ -117,13 +127,12 @@ TEST_F(HttpServerTest, RefusesWhatIsNoRequest) {
 
 TEST_F(HttpServerTest, StreamsFromAnotherThread) {
   Client client(server_.port());
-  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
+  HttpReply& reply = ask_for_reply(client);
   std::thread writer([&] {
-    kept_[0]->start_stream({.content_type = "text/event-stream"});
-    for (int i = 0; i < 100; ++i) kept_[0]->write(fmt::format("data: {}\n\n", i));
-    kept_[0]->finish();
-    kept_[0]->write("never");
+    reply.start_stream({.content_type = "text/event-stream"});
+    for (int i = 0; i < 100; ++i) reply.write(fmt::format("data: {}\n\n", i));
+    reply.finish();
+    reply.write("never");
   });
   const Answer head = client.head();
   EXPECT_EQ(head.headers.at("content-type"), "text/event-stream");
@@ -135,11 +144,10 @@ TEST_F(HttpServerTest, StreamsFromAnotherThread) {
 
 TEST_F(HttpServerTest, AClientOfTheOldProtocolGetsAStreamUntilTheEnd) {
   Client client(server_.port());
-  client.send("GET /keep HTTP/1.0\r\nHost: localhost\r\n\r\n");
-  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
-  kept_[0]->start_stream({});
-  kept_[0]->write("abc");
-  kept_[0]->finish();
+  HttpReply& reply = ask_for_reply(client, "", "1.0");
+  reply.start_stream({});
+  reply.write("abc");
+  reply.finish();
   const Answer head = client.head();
   EXPECT_FALSE(head.headers.contains("transfer-encoding"));
   EXPECT_TRUE(client.ends_within(5));
@@ -152,34 +160,29 @@ TEST_F(HttpServerTest, ADroppedReplyIsAnError) {
 
 TEST_F(HttpServerTest, NoticesThatAClientHasLeft) {
   for (const bool reset : {false, true}) {
-    const int before = kept_count_;
     Client client(server_.port());
-    client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    ASSERT_TRUE(soon([&] { return kept_count_ == before + 1; }));
-    const HttpReplyPtr& reply = kept_[before];
-    EXPECT_FALSE(reply->gone());
+    HttpReply& reply = ask_for_reply(client);
+    EXPECT_FALSE(reply.gone());
     reset ? client.reset() : client.close();
-    EXPECT_TRUE(soon([&] { return reply->gone(); }, 2)) << reset;
-    reply->send({});
+    EXPECT_TRUE(soon([&] { return reply.gone(); }, 2)) << reset;
+    reply.send({});
     EXPECT_TRUE(soon([&] { return server_.connections() == 0; })) << reset;
   }
 }
 
 TEST_F(HttpServerTest, NoticesItBehindWhatTheClientSentAhead) {
   Client client(server_.port());
-  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\nG");
-  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
+  HttpReply& reply = ask_for_reply(client, "G");
   pause_for(0.05);
-  EXPECT_FALSE(kept_[0]->gone());
+  EXPECT_FALSE(reply.gone());
   client.send("E");
   client.close();
-  EXPECT_TRUE(soon([&] { return kept_[0]->gone(); }, 2));
+  EXPECT_TRUE(soon([&] { return reply.gone(); }, 2));
 }
 
 TEST_F(HttpServerTest, WhatWasSentAheadIsAnsweredInItsTurn) {
   Client client(server_.port());
-  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
+  HttpReply& reply = ask_for_reply(client);
   for (int i = 0; i < 3; ++i) {  // piece by piece, while the first is under way
     client.send(fmt::format("GET /{} HTTP/1.1\r\nHost: local", i));
     pause_for(0.02);
@@ -188,7 +191,7 @@ TEST_F(HttpServerTest, WhatWasSentAheadIsAnsweredInItsTurn) {
   }
   client.send("GET /last HTTP/1.1\r\n");
   pause_for(0.02);
-  kept_[0]->send({.body = "{}"});
+  reply.send({.body = "{}"});
   EXPECT_EQ(client.answer().body, "{}");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(client.answer().json()["path"], fmt::format("/{}", i));
   client.send("Host: localhost\r\n\r\n");
@@ -220,12 +223,11 @@ class LittleUnsent : public HttpServerTest {
 
 TEST_F(LittleUnsent, APieceOfAnySizeReachesAClientThatReads) {
   Client client(server_.port());
-  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
-  kept_[0]->start_stream({});
+  HttpReply& reply = ask_for_reply(client);
+  reply.start_stream({});
   const std::string piece(5 << 20, 'x');
-  kept_[0]->write(piece);
-  kept_[0]->finish();
+  reply.write(piece);
+  reply.finish();
   EXPECT_EQ(client.answer().body, piece);
 }
 
@@ -233,10 +235,9 @@ TEST_F(LittleUnsent, EndsAStreamThatGrowsBeyondIt) { expect_unread_stream_to_end
 
 TEST_F(HttpServerTest, AStreamThatIsDroppedIsCut) {
   Client client(server_.port());
-  client.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
-  kept_[0]->start_stream({});
-  kept_[0]->write("data: half\n\n");
+  HttpReply& reply = ask_for_reply(client);
+  reply.start_stream({});
+  reply.write("data: half\n\n");
   kept_.clear();
   EXPECT_TRUE(client.ends_within(5)) << "without the mark of its end";
   EXPECT_TRUE(soon([&] { return server_.connections() == 0; }));
@@ -254,14 +255,13 @@ TEST_F(HttpServerTest, AnIdleConnectionEnds) {
 TEST_F(HttpServerTest, DrainingFinishesWhatIsUnderWay) {
   Client idle(server_.port()), busy(server_.port());
   idle.get("/");
-  busy.send("GET /keep HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  ASSERT_TRUE(soon([&] { return kept_count_ == 1; }));
+  HttpReply& reply = ask_for_reply(busy);
   EXPECT_FALSE(server_.drain(0.2)) << "one is under way";
   EXPECT_TRUE(idle.ends_within(2));
   EXPECT_FALSE(Client(server_.port()).get("/").status) << "no new ones";
   std::thread later([&] {
     pause_for(0.1);
-    kept_[0]->send({.body = "{}"});
+    reply.send({.body = "{}"});
   });
   EXPECT_TRUE(server_.drain(5));
   EXPECT_EQ(busy.answer().status, 200);

@@ -50,13 +50,13 @@ TEST_F(Security, No1AnotherAddressNeedsAKey) {
     EXPECT_TRUE(contains(message, "--api-key-file")) << message;
   }
   options_.http.host = "0.0.0.0";
-  options_.http.gate.api_key = "0123456789abcdef";
+  options_.http.access.api_key = "0123456789abcdef";
   start_without_model();
   EXPECT_EQ(get("/api/runs").status, 401);
 }
 
 TEST_F(Security, No1OnlyHealthIsPublic) {
-  options_.http.gate.api_key = "0123456789abcdef";
+  options_.http.access.api_key = "0123456789abcdef";
   start();
   EXPECT_EQ(get("/health").status, 200);
   for (const char* path : {"/", "/app.js", "/api/runs", "/api/runs/x", "/v1/models", "/metrics",
@@ -95,7 +95,7 @@ TEST_F(Security, No1WithoutAKeyAuthorizationIsIgnored) {
 // --- 2. where a request comes from
 
 TEST_F(Security, No2OnlyOwnNamesAreAnswered) {
-  options_.http.gate.allow_hosts = {"ddl.example.org"};
+  options_.http.access.allow_hosts = {"ddl.example.org"};
   start_without_model();
   for (const char* own : {"localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:80",
                           "ddl.example.org", "ddl.example.org:443"})

@@ -75,7 +75,6 @@ TEST(RateOptimum, FindsTheVertex) {
     EXPECT_EQ(optimum.best, 4);
     EXPECT_NEAR(optimum.rate, best, 1e-9);
     EXPECT_NEAR(optimum.loss, 4.3, 1e-12);
-    EXPECT_FALSE(grid_needs(points));
   }
   // Uneven spacing, and points far off that bend otherwise.
   const std::vector<RatePoint> uneven = {{1e-5, 9},
@@ -86,15 +85,13 @@ TEST(RateOptimum, FindsTheVertex) {
   EXPECT_NEAR(rate_optimum(uneven).rate, 0.0031, 1e-9);
 }
 
-TEST(RateOptimum, GrowsTheGridAtItsEnds) {
+TEST(RateOptimum, AtAnEndOfTheGridTheBestPointItself) {
   const std::vector<RatePoint> falling = {{0.001, 5}, {0.002, 4.8}, {0.004, 4.7}};
-  EXPECT_EQ(grid_needs(falling), 0.008);
   EXPECT_FALSE(rate_optimum(falling).inside);
   EXPECT_EQ(rate_optimum(falling).rate, 0.004);
   const std::vector<RatePoint> rising = {{0.004, 5}, {0.002, 4.8}, {0.001, 4.7}};
-  EXPECT_EQ(grid_needs(rising), 0.0005);
-  EXPECT_EQ(grid_needs(std::vector<RatePoint>{{0.001, 5}}), 0.002);
-  EXPECT_EQ(grid_needs(std::vector<RatePoint>{{0.001, kDivergedRun}, {0.002, std::nan("")}}), 0.0005);
+  EXPECT_FALSE(rate_optimum(rising).inside);
+  EXPECT_EQ(rate_optimum(rising).rate, 0.001);
 }
 
 TEST(RateOptimum, DivergedNeighboursAndFlatGrids) {
@@ -108,10 +105,10 @@ TEST(RateOptimum, DivergedNeighboursAndFlatGrids) {
   // The same the other way round: a diverged low rate must not be taken for the best.
   EXPECT_EQ(rate_optimum(std::vector<RatePoint>{{0.001, -kDivergedRun}, {0.002, 4.8}, {0.004, 5}}).rate,
             0.002);
-  // Equal losses have no curvature; the lowest rate of equal ones is the best, so the grid grows downwards.
+  // Equal losses have no curvature; the lowest rate of equal ones is the best.
   const std::vector<RatePoint> flat = {{0.001, 5}, {0.002, 5}, {0.004, 5}};
   EXPECT_FALSE(rate_optimum(flat).fitted);
-  EXPECT_EQ(grid_needs(flat), 0.0005);
+  EXPECT_EQ(rate_optimum(flat).rate, 0.001);
   const RateOptimum none = rate_optimum(std::vector<RatePoint>{{0.001, kDivergedRun}, {0.002, kDivergedRun}});
   EXPECT_FALSE(none.inside);
   EXPECT_EQ(none.loss, kDivergedRun);
@@ -123,7 +120,7 @@ TEST(RateOptimum, MeansAndRefusals) {
   EXPECT_EQ(mean_over_seeds(0.1, std::vector<double>{}).loss, kDivergedRun);
   EXPECT_THROW(rate_optimum(std::vector<RatePoint>{}), UserError);
   EXPECT_THROW(rate_optimum(std::vector<RatePoint>{{0.1, 4}, {0.1, 5}}), UserError);
-  EXPECT_THROW(grid_needs(std::vector<RatePoint>{{0, 4}, {0.1, 5}}), UserError);
+  EXPECT_THROW(rate_optimum(std::vector<RatePoint>{{0, 4}, {0.1, 5}}), UserError);
 }
 
 }  // namespace

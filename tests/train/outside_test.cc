@@ -86,7 +86,7 @@ TEST_F(Outside, ASignalStopsBetweenMicroBatches) {
 }
 
 TEST_F(Outside, AStepGivenUpLeavesNoTrace) {
-  const std::vector<std::string> sets = {"train.steps=4", "train.accumulate=150"};
+  const std::vector<std::string> sets = {"train.steps=4", "train.accumulate=60"};
   const std::string whole = out_ + "-whole", run = out_;
   out_ = whole;
   ASSERT_EQ(Program(arguments(sets)).wait(), 0);

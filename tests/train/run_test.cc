@@ -16,6 +16,7 @@
 #include "io/checkpoint_folder.h"
 #include "io/safetensors.h"
 #include "model/config_json.h"
+#include "model/optimizer/optimizer.h"
 #include "model/plan.h"
 #include "model/stored_model.h"
 #include "small_run.h"
@@ -82,11 +83,12 @@ TEST(Run, LeavesACompleteFolder) {
 TEST(Run, ResumeRepeatsTheUninterruptedRun) {
   const TestFolder folder;
   const std::string data = make_data(folder);
-  const std::vector<std::vector<std::string>> kinds = {
+  std::vector<std::vector<std::string>> kinds = {
       {"model.precision=f32"},
       {"model.precision=bf16", "train.ema=0.9", "model.residual=ddl-tc"},
-      {"train.optimizer=muon", "train.ema=0.9", "model.precision=bf16"},
       {"train.accumulate=2", "data.order=random", "model.residual=baseline", "checkpoint.background=false"}};
+  for (const std::string& optimizer : optimizer_names())
+    kinds.push_back({"train.optimizer=" + optimizer, "train.ema=0.9", "model.precision=bf16"});
   int kind = 0;
   for (std::vector<std::string> sets : kinds) {
     const std::string whole = folder / fmt::format("whole{}", kind),

@@ -37,11 +37,6 @@ std::vector<std::string> rule_names() {
   return names;
 }
 
-bool is_rule(const std::string& name) {
-  const std::vector<std::string> names = rule_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 const RuleEntry& find_rule(const std::string& name) {
   for (const RuleEntry& entry : entries())
     if (entry.name == name) return entry;

@@ -47,7 +47,6 @@ struct RuleEntry {
 // For rules that live outside this folder. A name that is taken now means the new rule.
 void register_rule(RuleEntry entry);
 std::vector<std::string> rule_names();
-bool is_rule(const std::string& name);
 const RuleEntry& find_rule(const std::string& name);  // throws UserError, naming the nearest
 
 template <class T>

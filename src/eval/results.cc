@@ -1,4 +1,4 @@
-#include "eval/report.h"
+#include "eval/results.h"
 
 #include <algorithm>
 #include <cstddef>

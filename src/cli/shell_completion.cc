@@ -1,5 +1,5 @@
 // ddl completion bash|zsh|fish|man: what ./ddl install puts where shells and man(1) look.
-#include "cli/completion.h"
+#include "cli/shell_completion.h"
 
 #include <cstdio>
 #include <memory>

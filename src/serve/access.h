@@ -12,14 +12,14 @@
 
 namespace ddl {
 
-struct GateOptions {
+struct AccessOptions {
   std::string api_key;                   // "": none is asked for
-  std::vector<std::string> allow_hosts;  // beside localhost, 127.0.0.1 and [::1]
+  std::vector<std::string> allow_hosts;  // besides localhost, 127.0.0.1 and [::1]
 };
 
 // What refuses the request, from its headers alone; nothing where it may pass:
 //   403 foreign Host or site    401 no key or another    415 a POST of something else than JSON
-std::optional<HttpResponse> refuse(const HttpRequest& request, const GateOptions& options);
+std::optional<HttpResponse> refuse(const HttpRequest& request, const AccessOptions& options);
 
 // {"error": {"message", "type", "param", "code"}} as OpenAI's clients expect it. "" is null.
 HttpResponse error_response(int status, const std::string& message, const std::string& param = "",

@@ -1,4 +1,4 @@
-#include "serve/gate.h"
+#include "serve/access.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +17,7 @@ std::string host_name(std::string_view host) {
   return lower_case(host.substr(0, colon));
 }
 
-bool host_allowed(std::string_view host, const GateOptions& options) {
+bool host_allowed(std::string_view host, const AccessOptions& options) {
   const std::string name = host_name(host);
   if (name == "localhost" || name == "127.0.0.1" || name == "[::1]") return true;
   return std::any_of(options.allow_hosts.begin(), options.allow_hosts.end(),
@@ -90,7 +90,7 @@ HttpResponse error_response(int status, const std::string& message, const std::s
   return response;
 }
 
-std::optional<HttpResponse> refuse(const HttpRequest& request, const GateOptions& options) {
+std::optional<HttpResponse> refuse(const HttpRequest& request, const AccessOptions& options) {
   const std::string& host = request.header("host");
   if (!host_allowed(host, options))
     return error_response(403,
