@@ -5,11 +5,15 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "core/plugin.h"
 #include "core/rng.h"
+#include "dist/comm.h"
 #include "model/residual/registry.h"
 #include "small_run.h"
 #include "torch/cpu_kernels.h"
 #include "torch/trainable.h"
+
+extern "C" ddl::MakeComm ddl_make_comm;
 
 namespace ddl {
 namespace {
@@ -296,11 +300,22 @@ TEST(TorchEngine, AGpuThatIsNotThereIsRefused) {
   const std::string message = message_of<UserError>([&] {
     make_trainable(m, {1, 4}, OptimizerConfig{}, 1, kEx);
   });
-  EXPECT_TRUE(contains(message, "cuda:0") && contains(message, "driver")) << message;
+  EXPECT_TRUE(contains(message, "--device cuda: ") && contains(message, "driver")) << message;
   choose_device("auto");
   EXPECT_NO_THROW(make_trainable(m, {1, 4}, OptimizerConfig{}, 1, kEx));
   EXPECT_THROW(choose_device("gpu"), UserError);
   EXPECT_THROW(choose_device("cuda:x"), UserError);
+}
+
+// NCCL as ranks on GPUs open it. Without a GPU that is as far as it goes; it says so, and does not hang.
+TEST(Nccl, IsLoadedAndWantsAGpu) {
+  if (std::filesystem::exists("/dev/nvidia0")) GTEST_SKIP() << "there is a GPU";
+  const std::unique_ptr<Comm> comm(ddl_make_comm({}));  // one rank, on any free port
+  const std::string message = message_of<UserError>([&] { comm->reduce_on_gpu(0); });
+  if (!nccl_plugin_problem().empty())
+    EXPECT_TRUE(contains(message, "./ddl setup cuda")) << message;
+  else
+    EXPECT_TRUE(contains(message, "no GPUs found")) << message;
 }
 
 // A run that begins on one engine, goes on with the other and comes back.
