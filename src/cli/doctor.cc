@@ -92,11 +92,8 @@ std::string part_version(const std::string& part) {
 
 // "2.30.7" of the library that was set up; "" where it is not there or cannot be loaded.
 std::string nccl_version() {
-  void* const library =
-      ::dlopen((parts_folder() / "nvidia/nccl/lib/libnccl.so.2").c_str(), RTLD_NOW | RTLD_LOCAL);
-  const auto ask = library ? reinterpret_cast<int (*)(int*)>(::dlsym(library, "ncclGetVersion")) : nullptr;
-  int version = 0;
-  if (!ask || ask(&version) != 0) return "";
+  if (!nccl_plugin_problem().empty()) return "";
+  const int version = reinterpret_cast<int (*)()>(nccl_plugin_symbol("ddl_nccl_version", "NCCL"))();
   return fmt::format("{}.{}.{}", version / 10'000, version / 100 % 100, version % 100);
 }
 
@@ -143,8 +140,7 @@ struct Doctor {
                                 driver.version / 1000, driver.version % 1000 / 10));
     line("torch", plugin.empty() ? torch : plugin);
     line("CUDA parts", cuda.empty() ? "not set up; run: ./ddl setup cuda" : cuda);
-    line("NCCL",
-         nccl.empty() ? "not set up; run: ./ddl setup cuda" : nccl + " (loaded; not used without GPUs)");
+    line("NCCL", nccl.empty() ? nccl_plugin_problem() : nccl + " (loaded; used where every rank has a GPU)");
     line("Parquet", parquet_is_built_in() ? "Apache Arrow" : "not set up; run: ./ddl setup parquet");
     fmt::print("\nWhat commands use here:\n");
     line("train, eval", native);

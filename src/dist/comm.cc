@@ -24,6 +24,8 @@ class Alone final : public Comm {
 
 }  // namespace
 
+void Comm::reduce_on_gpu(int) { throw UserError("these ranks cannot sum what is on GPUs"); }
+
 std::string Comm::broadcast_text(std::string text, int from) {
   std::uint64_t bytes = text.size();
   broadcast(std::as_writable_bytes(std::span(&bytes, 1)), from);

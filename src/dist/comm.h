@@ -38,6 +38,10 @@ class Comm {
   virtual Handle all_reduce(std::span<float> numbers) = 0;
   virtual Handle broadcast(std::span<float> numbers, int from) = 0;
 
+  // From now on all_reduce takes numbers in the memory of this GPU, through NCCL. Every rank calls it, with a GPU of its own
+  // (dist/gpu_choice.h). Throws UserError where that cannot be.
+  virtual void reduce_on_gpu(int gpu);
+
   // These wait.
   virtual void sum(std::span<double> numbers) = 0;
   virtual void broadcast(std::span<std::byte> bytes, int from) = 0;

@@ -52,7 +52,7 @@ void choose_device(const std::string& device) {
                                     [](unsigned char c) { return std::isdigit(c) != 0; });
   if (device != "cpu" && device != "cuda" && device != "auto" && !numbered)
     throw UserError("the device is '{}'; expected cpu, cuda, cuda:N (N from 0) or auto", device);
-  device_setting() = device == "cuda" ? "cuda:0" : device;
+  device_setting() = device;
 }
 const std::string& chosen_device() { return device_setting(); }
 

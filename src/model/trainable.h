@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/arena.h"
@@ -52,8 +54,14 @@ class TrainableModel {
   virtual double loss(const BatchView& batch, const TokenScores& scores, const Exec& ex) = 0;
   virtual double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) = 0;
   virtual std::span<float> gradients() = 0;
-  // False where gradients() is a copy for looking at, so that several ranks cannot sum what is in it.
-  virtual bool gradients_are_here() const { return true; }
+  // The GPU that computes; none where it is the CPU. With one, gradients() is a copy for looking at, and what several ranks
+  // sum is in the GPU's memory.
+  struct Gpu {
+    int number = 0;
+    std::string address;  // on the machine's bus
+  };
+  virtual std::optional<Gpu> gpu() const { return std::nullopt; }
+  virtual std::span<float> gradients_to_sum() { return gradients(); }
   // The same as loss_and_grad, and tells during the backward pass which gradients (floats of the table, from begin to before
   // end) are final, each once and in an order that the configuration fixes. An engine that cannot says all of them at the end.
   using GradientsReady = FunctionRef<void(Index begin, Index end)>;

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/machine.h"
 #include "io/file.h"
 
 namespace ddl {
@@ -21,18 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kEnding = ".claim";
 
-std::string host() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
 double modified(const struct stat& status) {
   return static_cast<double>(status.st_mtim.tv_sec) + 1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
 }
 
 // The time of the file system, which is another machine's where the folder is shared.
 double folder_time(const std::string& folder) {
-  const std::string probe = fmt::format("{}/.clock-{}-{}", folder, host(), ::getpid());
+  const std::string probe = fmt::format("{}/.clock-{}-{}", folder, machine_name(), ::getpid());
   write_file_atomic(probe, "");
   struct stat status {};
   const bool there = ::stat(probe.c_str(), &status) == 0;
@@ -47,7 +43,7 @@ std::string machine() {
     boot = read_file("/proc/sys/kernel/random/boot_id");
   } catch (const UserError&) {
   }
-  return host() + " " + boot.substr(0, boot.find('\n'));
+  return machine_name() + " " + boot.substr(0, boot.find('\n'));
 }
 
 // Whether the owner of a claim is gone.
@@ -91,7 +87,7 @@ std::unique_ptr<Claim> Claim::take(const std::string& folder, const std::string&
   const std::string path = fmt::format("{}/{}{}", folder, name, kEnding);
   // Locked and written under another name, then linked: from its first instant the claim shows its owner.
   static std::atomic<int> count = 0;
-  const std::string own = fmt::format("{}/.new-{}-{}-{}", folder, host(), ::getpid(), ++count);
+  const std::string own = fmt::format("{}/.new-{}-{}-{}", folder, machine_name(), ::getpid(), ++count);
   const int file = ::open(own.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) throw UserError("{}: cannot be created ({})", own, std::strerror(errno));
   ::flock(file, LOCK_EX | LOCK_NB);

@@ -1,4 +1,4 @@
-// Ranks over PyTorch's own process group (c10d with Gloo).
+// Ranks over PyTorch's own process groups: c10d with Gloo, and for gradients on GPUs with NCCL.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/plugin.h"
 #include "dist/comm.h"
 
 namespace ddl {
@@ -79,8 +80,26 @@ class C10dComm final : public Comm {
   int ranks() const override { return launch_.ranks; }
 
   Handle all_reduce(std::span<float> numbers) override {
-    return start([&](std::vector<at::Tensor>& tensors) { return group_->allreduce(tensors); },
-                 tensor(numbers.data(), numbers.size(), at::kFloat));
+    if (!on_gpus_)
+      return start([&](std::vector<at::Tensor>& tensors) { return group_->allreduce(tensors); },
+                   tensor(numbers.data(), numbers.size(), at::kFloat));
+    return start([&](std::vector<at::Tensor>& tensors) { return on_gpus_->allreduce(tensors); },
+                 at::from_blob(numbers.data(), {std::ssize(numbers)},
+                               at::TensorOptions().dtype(at::kFloat).device(at::kCUDA, gpu_)));
+  }
+  void reduce_on_gpu(int gpu) override {
+    using Make = c10d::Backend*(const c10::intrusive_ptr<c10d::Store>&, int, int, std::chrono::milliseconds);
+    const auto make =
+        reinterpret_cast<Make*>(nccl_plugin_symbol("ddl_make_nccl_group", "several ranks on GPUs"));
+    try {
+      on_gpus_ = c10::intrusive_ptr<c10d::Backend>::reclaim(
+          make(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), launch_.rank, launch_.ranks,
+               milliseconds(launch_.silence_seconds)));
+    } catch (const std::exception& error) {
+      throw CommError("rank {} of {}: NCCL cannot be used: {}", launch_.rank, launch_.ranks,
+                      first_line(error));
+    }
+    gpu_ = static_cast<at::DeviceIndex>(gpu);
   }
   Handle broadcast(std::span<float> numbers, int from) override {
     return broadcast_tensor(tensor(numbers.data(), numbers.size(), at::kFloat), from);
@@ -178,6 +197,8 @@ class C10dComm final : public Comm {
   const Launch launch_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  c10::intrusive_ptr<c10d::Backend> on_gpus_;  // null: what all_reduce sums is in this process's memory
+  at::DeviceIndex gpu_ = 0;
 };
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <string>
 
 #include "core/error.h"
+#include "dist/gpu_choice.h"
+#include "dist/launch.h"
 #include "model/native/engine.h"
 #include "torch/trainable.h"
 
@@ -39,13 +41,29 @@ at::Device device_of(const std::string& chosen) {
   const std::string problem = cuda_problem();
   if (chosen == "auto" && !problem.empty()) return at::Device(at::kCPU);
   if (!problem.empty()) throw UserError("--device {}: {}", chosen, problem);
-  const at::Device device(chosen == "auto" ? std::string("cuda:0") : chosen);
   const int devices = at::detail::getCUDAHooks().deviceCount();
+  const at::Device device = chosen == "auto" || chosen == "cuda"
+                                ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu_of_rank(
+                                                            read_launch(Meeting::kNone).local_rank, devices)))
+                                : at::Device(chosen);
   if (device.has_index() && device.index() >= devices)
     throw UserError("--device {}: this machine has {} GPU{}, counted from 0", chosen, devices,
                     devices == 1 ? "" : "s");
   return device;
 }
+
+}  // namespace
+
+std::string gpu_address(int gpu) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  const auto ask =
+      driver ? reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetPCIBusId")) : nullptr;
+  char address[32] = "";
+  if (!ask || ask(address, sizeof address, gpu) != 0) throw UserError("the driver does not know GPU {}", gpu);
+  return address;
+}
+
+namespace {
 
 class TorchEngine final : public Engine {
  public:

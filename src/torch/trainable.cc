@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,7 +98,14 @@ class TorchTrainable final : public TrainableModel {
     gradients_here_ = parameters_.gradients().cpu();
     return {static_cast<float*>(gradients_here_.data_ptr()), weights_.values().size()};
   }
-  bool gradients_are_here() const override { return parameters_.on_cpu(); }
+  std::optional<Gpu> gpu() const override {
+    if (parameters_.on_cpu()) return std::nullopt;
+    const int number = std::max<int>(parameters_.device().index(), 0);
+    return Gpu{number, gpu_address(number)};
+  }
+  std::span<float> gradients_to_sum() override {
+    return {static_cast<float*>(parameters_.gradients().data_ptr()), weights_.values().size()};
+  }
 
   Optimizer::Update update(double lr, const Exec& ex) override {
     if (on_device_) return translated([&] { return on_device_->step(weights_, lr, ex); });

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "model/trainable.h"
 #include "torch/cuda/kernels.h"
@@ -19,6 +20,8 @@ struct TorchPlace {
   StreamKind stream = StreamKind::kAuto;
   const cuda::Kernels* kernels = nullptr;  // null: none were compiled
 };
+
+std::string gpu_address(int gpu);  // on the machine's bus, as the driver says it
 
 std::unique_ptr<TrainableModel> make_torch_trainable(const ModelConfig& config, BatchShape shape,
                                                      const OptimizerConfig& optimizer, std::uint64_t seed,

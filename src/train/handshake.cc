@@ -32,12 +32,12 @@ void list_differences(const Json& first, const Json& other, const std::string& n
   text += fmt::format("\n  {}: {} on rank 0, {} on rank {}", name, to_line(first), to_line(other), rank);
 }
 
-[[noreturn]] void fail(const Comm& comm, const std::string& message) {
+}  // namespace
+
+void fail_on_all(const Comm& comm, const std::string& message) {
   if (comm.leads()) throw UserError("{}", message);
   throw SharedError("{}", message);
 }
-
-}  // namespace
 
 void check_ranks(const RunConfig& config, int ranks) {
   const Index accumulate = config.train.accumulate, batch = config.train.batch;
@@ -69,11 +69,25 @@ void agree_to_begin(Comm& comm, const Json& mine, const std::exception_ptr& fail
   for (int r = 0; r < comm.ranks(); ++r)
     if (const std::string error = all[r]["error"].get<std::string>(); !error.empty())
       errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "\n", r, error);
-  if (!errors.empty()) fail(comm, errors);
+  if (!errors.empty()) fail_on_all(comm, errors);
   for (int r = 1; r < comm.ranks(); ++r) list_differences(all[0]["what"], all[r]["what"], "", r, differences);
   if (!differences.empty())
-    fail(comm, "the ranks would not compute the same run:" + differences +
-                   "\nStart all of them with the same program, options and data.");
+    fail_on_all(comm, "the ranks would not compute the same run:" + differences +
+                          "\nStart all of them with the same program, options and data.");
+}
+
+Backend agree_on_backend(Comm& comm, const RankPlace& mine) {
+  std::vector<RankPlace> places;
+  for (const std::string& said :
+       comm.gather_texts(to_line(Json{{"machine", mine.machine}, {"gpu", mine.gpu}}))) {
+    const Json place = parse_json(said);
+    places.push_back({place["machine"].get<std::string>(), place["gpu"].get<std::string>()});
+  }
+  try {
+    return choose_backend(places);
+  } catch (const UserError& error) {
+    fail_on_all(comm, error.what());
+  }
 }
 
 void check_same_weights(Comm& comm, const Weights& weights) {
@@ -86,9 +100,9 @@ void check_same_weights(Comm& comm, const Weights& weights) {
   const std::vector<std::string> hashes = comm.gather_texts(fmt::format("{:016x}", hash));
   for (int r = 1; r < comm.ranks(); ++r)
     if (hashes[r] != hashes[0])
-      fail(comm, fmt::format("rank {} has other weights than rank 0 ({} and {}): its files or its "
-                             "processor's arithmetic differ",
-                             r, hashes[r], hashes[0]));
+      fail_on_all(comm, fmt::format("rank {} has other weights than rank 0 ({} and {}): its files or its "
+                                    "processor's arithmetic differ",
+                                    r, hashes[r], hashes[0]));
 }
 
 }  // namespace ddl

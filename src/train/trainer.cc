@@ -9,6 +9,7 @@
 #include "model/engine.h"
 #include "model/plan.h"
 #include "train/gradient_reducer.h"
+#include "train/handshake.h"
 #include "train/schedule.h"
 #include "train/series_stats.h"
 #include "train/shared_state.h"
@@ -97,16 +98,18 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const Exec& ex, C
   const ModelPlan plan = plan_model(config.model, shape_of(config));
   flops_per_token_ = plan.forward.total() + plan.backward.total();
   check_memory(config, plan, comm);
-  if (config.train.zero && config.model.engine == "torch")
-    throw UserError(
-        "train.zero is for the native engine, whose optimizer can keep a part of its state; model.engine is "
-        "torch");
   model_ = make_trainable(config.model, shape_of(config), optimizer_of(config, comm),
                           static_cast<std::uint64_t>(config.train.seed), ex);
-  if (!comm.alone() && !model_->gradients_are_here())
-    throw UserError(
-        "several ranks on GPUs are not there yet: gradients are summed on the CPU; use one rank, or --device "
-        "cpu");
+  if (!comm.alone()) {
+    const std::optional<TrainableModel::Gpu> gpu = model_->gpu();
+    if (agree_on_backend(comm, {machine_name(), gpu ? gpu->address : ""}) == Backend::kNccl) {
+      if (config.train.zero)
+        fail_on_all(
+            comm,
+            "train.zero: an optimizer on a GPU keeps its whole state; leave it out, or use --device cpu");
+      comm.reduce_on_gpu(gpu->number);
+    }
+  }
   if (shares_state())
     model_->optimizer().set_exchange([this] {
       exchange_parameters(comm_, model_->weights().table(), model_->weights().values());
@@ -192,7 +195,7 @@ Json Trainer::step(FunctionRef<bool()> give_up) {
       losses[micro] = model_->loss_and_grad(batch, share, ex_);
     } else {  // the last one: its gradients leave as they become final
       try {
-        GradientReducer reducer(comm_, model_->gradients());
+        GradientReducer reducer(comm_, model_->gradients_to_sum());
         losses[micro] = model_->loss_and_grad_in_parts(
             batch, share, [&](Index begin, Index end) { reducer.ready(begin, end); }, ex_);
         const double own = computed + now() - before;

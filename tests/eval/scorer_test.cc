@@ -282,8 +282,11 @@ TEST(Scorer, TreesOfAnyDepth) {
 TEST(Scorer, RanksScoreAsOneDoes) {
   const ModelConfig config = wide_config("ddl-cc");
   const Weights weights = tame(config);
-  const auto requests = questions(9, 20, config.vocab);
+  auto requests = questions(9, 20, config.vocab);
+  // Every token after one context: one of them is the most likely.
+  for (std::int32_t token = 0; token < config.vocab; ++token) requests.push_back({{1, 2, 3}, {token}});
   const std::vector<Score> alone = Scorer(weights, {}, Exec{}).score_all(requests);
+  ASSERT_GT(std::count_if(alone.begin(), alone.end(), [](const Score& s) { return s.greedy; }), 0);
   for (const int ranks : {2, 3}) {
     std::vector<Score> together;
     std::vector<Index> tokens(static_cast<std::size_t>(ranks));

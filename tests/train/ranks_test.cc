@@ -89,6 +89,13 @@ TEST(Ranks, HaveTheLossesOfOneRank) {
       EXPECT_EQ(losses(several)[0], losses(one)[0]) << "the first loss is that of the same numbers";
       EXPECT_LT(largest_difference(losses(several), losses(one)), 1e-6) << rule << " on " << ranks;
       EXPECT_LT(largest_difference(losses(several, "validation"), losses(one, "validation")), 1e-6);
+      // AdamW after clipping would not notice gradients that are too large by a factor.
+      const std::vector<Json> of_several = records(several, "step"), of_one = records(one, "step");
+      for (std::size_t i = 0; i < of_one.size(); ++i) {
+        const double norm = of_one[i].at("grad_norm").get<double>();
+        EXPECT_NEAR(of_several.at(i).at("grad_norm").get<double>(), norm, 1e-5 * norm)
+            << rule << " step " << i;
+      }
       EXPECT_EQ(records(several, "start")[0]["ranks"], ranks);
       for (const char* key : {"answer_accuracy", "exact_answers", "targets"})
         EXPECT_EQ(records(several, "validation")[0][key], records(one, "validation")[0][key]) << key;
@@ -125,6 +132,17 @@ TEST(Ranks, EndWithTheSameParametersAndFiles) {
   EXPECT_EQ(text_of(thrown[0]) + text_of(thrown[1]), "");
   EXPECT_EQ(parameters[0], parameters[1]);
   EXPECT_FALSE(parameters[0].empty());
+}
+
+TEST(Ranks, OtherWeightsAreRefused) {
+  const ModelConfig config = load_run_config({"", "", "", {"model.vocab=64"}}).model;
+  const auto thrown = ThreadRanks(2).run([&](Comm& comm) {
+    Weights weights(config, 1, kOneThread);
+    if (comm.rank() == 1) weights.values().back() += 1;
+    check_same_weights(comm, weights);
+  });
+  EXPECT_NE(text_of(thrown[0]).find("rank 1 has other weights than rank 0"), std::string::npos);
+  EXPECT_TRUE(thrown[1]);
 }
 
 // Small weights are compared too: one code of one matrix is enough to be refused.
@@ -250,6 +268,75 @@ TEST(Ranks, OnesThatDifferAreRefusedWithTheDifference) {
   EXPECT_FALSE(says(contents, "folder")) << contents;
   const std::string missing = refused([&](RunRequest& r) { r.data = folder / "nowhere"; });
   EXPECT_TRUE(says(missing, "rank 1: ")) << missing;
+}
+
+TEST(Ranks, EveryDifferenceCounts) {
+  const Json same{
+      {"version", "1"}, {"config", {{"a", {{"b", 1}}}}}, {"data", {{"c", 2}}}, {"tokenizer_sha256", "x"}};
+  const auto begin = [&](const std::string& changed) {
+    const auto thrown = ThreadRanks(2).run([&](Comm& comm) {
+      Json mine = same;
+      if (comm.rank() == 1 && !changed.empty()) mine[Json::json_pointer(changed)] = "other";
+      agree_to_begin(comm, mine, nullptr);
+    });
+    EXPECT_EQ(thrown[0] != nullptr, thrown[1] != nullptr) << changed;
+    return text_of(thrown[0]);
+  };
+  EXPECT_EQ(begin(""), "");
+  const Json leaves = same.flatten();
+  for (const auto& [path, value] : leaves.items()) {
+    std::string name = path.substr(1);
+    std::replace(name.begin(), name.end(), '/', '.');
+    EXPECT_NE(begin(path).find(name + ": " + to_line(value) + " on rank 0, \"other\" on rank 1"),
+              std::string::npos)
+        << begin(path);
+  }
+}
+
+// Rank 0's clock says when to save: with a shared state, a rank that followed its own would wait for the others for ever.
+TEST(Ranks, SaveByTheClockTogether) {
+  const TestFolder folder;
+  const std::string data = make_data(folder);
+  const auto sets = with(kSteps, {"train.steps=20", "train.zero=true", "checkpoint.every_minutes=0.0002",
+                                  "checkpoint.keep_last=100"});
+  EXPECT_TRUE(all_well(run_on(2, small_request(data, folder / "run", sets))));
+  EXPECT_GT(list_checkpoints(folder / "run/checkpoints").size(), 1u);
+}
+
+// A launcher may end a job when its first rank ends: none does before rank 0 has saved.
+TEST(Ranks, StayUntilRank0HasSaved) {
+  const TestFolder folder;
+  const std::string data = make_data(folder);
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    const std::string out = folder / fmt::format("run{}", attempt);
+    const StopSignals signals;
+    bool saved = false;
+    const auto thrown = ThreadRanks(2).run([&](Comm& comm) {
+      RunRequest request = small_request(data, out, kSteps);
+      request.comm = &comm;
+      run_training(request, signals, kOneThread);
+      if (comm.rank() == 1) saved = fs::exists(out + "/checkpoints/step-00000006");
+    });
+    EXPECT_EQ(text_of(thrown[0]) + text_of(thrown[1]), "");
+    EXPECT_TRUE(saved) << attempt;
+  }
+}
+
+// Where one rank has a GPU and another none, both end, and rank 0 says why.
+TEST(Ranks, AgreeOnWhatCarriesTheGradients) {
+  const auto agree = [](const std::vector<std::string>& gpus) {
+    std::vector<Backend> chosen(gpus.size());
+    const auto thrown = ThreadRanks(2).run([&](Comm& comm) {
+      const auto rank = static_cast<std::size_t>(comm.rank());
+      chosen[rank] = agree_on_backend(comm, {"here", gpus[rank]});
+    });
+    EXPECT_EQ(chosen[0], chosen[1]);
+    EXPECT_EQ(thrown[0] != nullptr, thrown[1] != nullptr);
+    return std::pair(chosen[0], text_of(thrown[0]));
+  };
+  EXPECT_EQ(agree({"", ""}), std::pair(Backend::kGloo, std::string()));
+  EXPECT_EQ(agree({"a", "b"}), std::pair(Backend::kNccl, std::string()));
+  EXPECT_NE(agree({"a", ""}).second.find("rank 1 computes on the CPU"), std::string::npos);
 }
 
 TEST(Ranks, MustDivideTheMicroBatches) {
