@@ -34,6 +34,9 @@ struct PackedInputs {
 // in several long streams, and because few sums would wait for each other.
 constexpr Index packed_streams(Index tokens) { return tokens == 1 ? 3 : tokens <= 4 ? 2 : 1; }
 
+// More: one stream, whose bytes are asked for when those so far in front of them are read.
+constexpr Index kAhead = 4096;
+
 // So many stay in the cache while panels pass by.
 constexpr Index kTokensAtOnce = 48;
 
@@ -220,6 +223,9 @@ HWY_NOINLINE void Streams(float* y, Index p, Index apart, const PackedMatrix& w,
     for (Index s = 0; s < S; ++s)
       for (Index g = 0; g < G; ++g)
         for (Index v = 0; v < kPanelVectors; ++v) partial[s][g][v] = P::Begin(sum[s][g][v]);
+    if constexpr (S == 1 && G > 4)  // slow enough that the next panel must be asked for
+      for (Index byte = 0; byte < w.shape.block_bytes(); byte += kCacheLineBytes)
+        hwy::Prefetch(at[0] + kAhead + byte);
     for (Index word = 0; word < P::kBits; ++word)
       ForPlanes<P>([&](auto plane) HWY_ATTR {
         typename P::Input x[G];
