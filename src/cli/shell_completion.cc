@@ -158,7 +158,7 @@ std::string manual_page(const std::vector<CommandInfo>& commands) {
   return text +
          ".SH ENVIRONMENT\n"
          ".TP\n.B DDL_THREADS\nHow many threads to use.\n"
-         ".TP\n.B DDL_ISA\nscalar, avx2 or avx512: the instruction set to use.\n"
+         ".TP\n.B DDL_ISA\nscalar, avx2, avx512 or avx512vnni: the instruction set to use.\n"
          ".TP\n.B NO_COLOR\nWithout colour on a terminal.\n"
          ".SH EXIT STATUS\n0: done. 2: refused, or something outside the program failed. 128 + N: stopped by "
          "signal N.\n";

@@ -18,6 +18,7 @@ struct Level {
   const char* name;
   std::int64_t targets;  // Highway targets that count as this level
   dnnl_cpu_isa_t onednn;
+  bool vnni = false;  // with these instructions, too
 };
 
 // Lowest first. Highway always has a fallback without vector instructions, under one of two names.
@@ -26,6 +27,7 @@ constexpr Level kLevels[] = {
 #if HWY_ARCH_X86
     {"avx2", HWY_AVX2, dnnl_cpu_isa_avx2},
     {"avx512", HWY_AVX3, dnnl_cpu_isa_avx512_core},
+    {"avx512vnni", HWY_AVX3, dnnl_cpu_isa_avx512_core_vnni, true},
 #elif HWY_ARCH_ARM
     {"neon", HWY_NEON, dnnl_cpu_isa_t{}},
 #endif
@@ -33,6 +35,9 @@ constexpr Level kLevels[] = {
 
 bool machine_has(const Level& level) {
   static const std::int64_t supported = hwy::SupportedTargets();  // as found, before anything is forced
+#if HWY_ARCH_X86
+  if (level.vnni && !__builtin_cpu_supports("avx512vnni")) return false;
+#endif
   return &level == kLevels || (supported & level.targets) != 0;
 }
 
@@ -85,8 +90,19 @@ std::string current_isa() {
   return chosen.load(std::memory_order_acquire)->name;
 }
 
+void use_isa(const std::string& name) {
+  const Level& level = level_named(name);
+  const std::lock_guard lock(choosing);
+  choose(level);
+}
+
+bool has_vnni() {
+  settle_isa();
+  return chosen.load(std::memory_order_acquire)->vnni;
+}
+
 bool has_fast_bf16() {
-  if (current_isa() != "avx512") return false;
+  if (!current_isa().starts_with("avx512")) return false;
   return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
 }
 

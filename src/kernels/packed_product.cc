@@ -30,11 +30,14 @@ struct PackedInputs {
   }
 };
 
-// One or two tokens: a thread computes several panels at once, far apart from each other, because memory is read
-// fastest in several long streams.
-constexpr Index packed_streams(Index tokens) { return tokens == 1 ? 3 : 2; }
+// A few tokens: a thread computes several panels at once, far apart from each other, because memory is read fastest
+// in several long streams, and because few sums would wait for each other.
+constexpr Index packed_streams(Index tokens) { return tokens == 1 ? 3 : tokens <= 4 ? 2 : 1; }
 
-// More tokens: so many stay in the cache while panels pass by.
+// More: one stream, whose bytes are asked for when those so far in front of them are read.
+constexpr Index kAhead = 4096;
+
+// So many stay in the cache while panels pass by.
 constexpr Index kTokensAtOnce = 48;
 
 }  // namespace ddl
@@ -140,6 +143,27 @@ struct Planes<WeightFormat::kBf16> {  // single inputs; the sums go on from bloc
   }
 };
 
+#if HWY_TARGET == HWY_AVX3
+// The same as Planes for CPUs that multiply pairs and add both products to a sum in one step, the input straight from
+// memory. Highway 1.0 has no name for it.
+template <WeightFormat kFormat>
+struct VnniPlanes : Planes<kFormat> {
+  using typename Planes<kFormat>::Partial;
+  using typename Planes<kFormat>::Weight;
+  using Input = const std::int16_t*;
+
+  static HWY_INLINE Input Get(const PackedInputs& in, Index g, Index block, Index plane) {
+    return in.integer + (block * in.tokens + g) * kBlockInputs + 2 * plane;
+  }
+  static HWY_INLINE void Add(Partial& partial, Weight w, Input x) {
+    using Pair = const std::int16_t[2];
+    auto sum = partial.even.raw;  // named in the instruction itself, it would stay in memory
+    asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w.raw), "m"(*reinterpret_cast<Pair*>(x)));
+    partial.even.raw = sum;
+  }
+};
+#endif
+
 HWY_INLINE Word LoadWord(const std::byte* block, Index word, Index v) {
   return hn::LoadU(Words(), reinterpret_cast<const std::uint32_t*>(block) + word * kPanelRows + v * kLanes);
 }
@@ -155,6 +179,25 @@ HWY_INLINE void ForPlanes(const Body& body) {
   }
 }
 
+// body(integral_constant n) for n = 1 .. kMost
+template <Index kMost, class Body>
+HWY_INLINE void WithCount(Index n, const Body& body) {
+  if constexpr (kMost > 1)
+    if (n < kMost) return WithCount<kMost - 1>(n, body);
+  body(std::integral_constant<Index, kMost>());
+}
+
+// body(first, integral_constant count) for groups of up to kMost tokens, of nearly the same size: in a group of one,
+// sums would wait for each other.
+template <Index kMost, class Body>
+HWY_INLINE void InGroups(Index tokens, const Body& body) {
+  const Index groups = ceil_div(tokens, kMost);
+  for (Index group = 0, first = 0, next; group < groups; ++group, first = next) {
+    next = tokens * (group + 1) / groups;
+    WithCount<kMost>(next - first, [&](auto G) HWY_ATTR { body(first, G); });
+  }
+}
+
 HWY_INLINE void StoreRows(float* y, const Vec (&sum)[kPanelVectors], Index rows) {
   if (rows == kPanelRows) {
     for (Index v = 0; v < kPanelVectors; ++v) hn::StoreU(sum[v], Full(), y + v * kLanes);
@@ -165,10 +208,9 @@ HWY_INLINE void StoreRows(float* y, const Vec (&sum)[kPanelVectors], Index rows)
   }
 }
 
-// One or two tokens, S panels `apart` panels from each other; the first is panel p.
-template <WeightFormat kFormat, Index S, Index G>
-HWY_INLINE void Streams(float* y, Index p, Index apart, const PackedMatrix& w, const PackedInputs& in) {
-  using P = Planes<kFormat>;
+// G tokens, the first of `in`; S panels, `apart` panels from each other, the first is panel p.
+template <class P, Index S, Index G>
+HWY_NOINLINE void Streams(float* y, Index p, Index apart, const PackedMatrix& w, const PackedInputs& in) {
   Vec sum[S][G][kPanelVectors];
   const std::byte* at[S];
   for (Index s = 0; s < S; ++s) {
@@ -181,6 +223,9 @@ HWY_INLINE void Streams(float* y, Index p, Index apart, const PackedMatrix& w, c
     for (Index s = 0; s < S; ++s)
       for (Index g = 0; g < G; ++g)
         for (Index v = 0; v < kPanelVectors; ++v) partial[s][g][v] = P::Begin(sum[s][g][v]);
+    if constexpr (S == 1 && G > 4)  // slow enough that the next panel must be asked for
+      for (Index byte = 0; byte < w.shape.block_bytes(); byte += kCacheLineBytes)
+        hwy::Prefetch(at[0] + kAhead + byte);
     for (Index word = 0; word < P::kBits; ++word)
       ForPlanes<P>([&](auto plane) HWY_ATTR {
         typename P::Input x[G];
@@ -208,10 +253,9 @@ HWY_INLINE void Streams(float* y, Index p, Index apart, const PackedMatrix& w, c
 }
 
 // One block of a panel for G tokens, its planes unpacked one after another at `planes`.
-template <WeightFormat kFormat, Index G>
+template <class P, Index G>
 HWY_INLINE void AddBlock(float* sums, const std::uint32_t* planes, const std::byte* w, const PackedInputs& in,
                          Index block) {
-  using P = Planes<kFormat>;
   typename P::Partial partial[G][kPanelVectors];
   for (Index g = 0; g < G; ++g)
     for (Index v = 0; v < kPanelVectors; ++v)
@@ -237,9 +281,8 @@ HWY_INLINE void AddBlock(float* sums, const std::uint32_t* planes, const std::by
 }
 
 // Up to kTokensAtOnce tokens: every block of a panel is unpacked once for all of them.
-template <WeightFormat kFormat>
+template <class P>
 HWY_INLINE void Panel(float* y, Index p, const PackedMatrix& w, const PackedInputs& in) {
-  using P = Planes<kFormat>;
   const Index tokens = in.tokens;
   HWY_ALIGN float sums[kTokensAtOnce * kPanelRows];
   HWY_ALIGN std::uint32_t planes[P::kBits * P::kPlanes * kPanelRows];
@@ -255,9 +298,8 @@ HWY_INLINE void Panel(float* y, Index p, const PackedMatrix& w, const PackedInpu
         });
       }
     constexpr Index kTogether = std::max<Index>(1, P::kSums / kPanelVectors);
-    const auto add = [&](Index n, auto G) HWY_ATTR {
-      AddBlock<kFormat, G>(sums + n * kPanelRows, planes, at, in.from(n), block);
-    };
+    const auto add = [&](Index n, auto G)
+                         HWY_ATTR { AddBlock<P, G>(sums + n * kPanelRows, planes, at, in.from(n), block); };
     Index n = 0;
     for (; n + kTogether <= tokens && n + kTogether + 1 != tokens; n += kTogether)  // one alone would be slow
       add(n, std::integral_constant<Index, kTogether>());
@@ -270,17 +312,25 @@ HWY_INLINE void Panel(float* y, Index p, const PackedMatrix& w, const PackedInpu
 }
 
 // Panels begin .. end for the tokens of `in`.
-template <WeightFormat kFormat>
+template <class P>
 HWY_INLINE void Product(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end) {
   const auto few = [&](auto tokens) HWY_ATTR {
     constexpr Index kStreams = packed_streams(tokens);
     const Index apart = (end - begin) / kStreams;
-    for (Index p = begin; p < begin + apart; ++p) Streams<kFormat, kStreams, tokens>(y, p, apart, w, in);
-    for (Index p = begin + kStreams * apart; p < end; ++p) Streams<kFormat, 1, tokens>(y, p, 1, w, in);
+    for (Index p = begin; p < begin + apart; ++p) Streams<P, kStreams, tokens>(y, p, apart, w, in);
+    for (Index p = begin + kStreams * apart; p < end; ++p) Streams<P, 1, tokens>(y, p, 1, w, in);
   };
-  if (in.tokens == 1) return few(std::integral_constant<Index, 1>());
-  if (in.tokens == 2) return few(std::integral_constant<Index, 2>());
-  for (Index p = begin; p < end; ++p) Panel<kFormat>(y, p, w, in);
+  // With 32 registers weights are unpacked in them, for eight tokens at once.
+  if constexpr (kPanelVectors == 1) {
+    if (in.tokens <= P::kSums) return WithCount<P::kSums>(in.tokens, few);
+    for (Index p = begin; p < end; ++p)
+      InGroups<P::kSums>(in.tokens, [&](Index n, auto G) HWY_ATTR {
+        Streams<P, 1, G>(y + n * w.shape.O, p, 1, w, in.from(n));
+      });
+  } else {
+    if (in.tokens <= 2) return WithCount<2>(in.tokens, few);
+    for (Index p = begin; p < end; ++p) Panel<P>(y, p, w, in);
+  }
 }
 
 // One token's activations as integers: step = max |x| / 32767. What is not finite makes its step NaN. `in` begins with
@@ -311,13 +361,21 @@ void QuantiseInputs(const PackedInputs& in, const float* x_I, Index I) {
 }
 
 void ProductBf16(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end) {
-  Product<WeightFormat::kBf16>(y, w, in, begin, end);
+  Product<Planes<WeightFormat::kBf16>>(y, w, in, begin, end);
+}
+template <WeightFormat kFormat>
+HWY_INLINE void ProductOfCodes(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin,
+                               Index end) {
+#if HWY_TARGET == HWY_AVX3
+  if (has_vnni()) return Product<VnniPlanes<kFormat>>(y, w, in, begin, end);
+#endif
+  Product<Planes<kFormat>>(y, w, in, begin, end);
 }
 void ProductQ8(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end) {
-  Product<WeightFormat::kQ8>(y, w, in, begin, end);
+  ProductOfCodes<WeightFormat::kQ8>(y, w, in, begin, end);
 }
 void ProductQ4(float* y, const PackedMatrix& w, const PackedInputs& in, Index begin, Index end) {
-  Product<WeightFormat::kQ4>(y, w, in, begin, end);
+  ProductOfCodes<WeightFormat::kQ4>(y, w, in, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE

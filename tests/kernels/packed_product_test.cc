@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/isa.h"
 #include "kernels/kernel_test.h"
 
 namespace ddl::packed_product_test {
@@ -133,7 +134,7 @@ TEST(PackedMatrix, ZerosAndTheLeastNumbers) {
 
 TEST(PackedProduct, IsTheSumOverWhatTheCodesStandFor) {
   for (const WeightFormat format : kSmall)
-    for (Index N : {0, 1, 2, 3, 4, 5, 7, 16, 50})
+    for (Index N : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 50})
       for (Index O : {1, 15, 16, 17, 64, 113})
         for (Index I : {1, 31, 32, 33, 96, 100}) {
           const auto x = normals(N * I, 1);
@@ -200,6 +201,25 @@ TEST(PackedProduct, ATokensBitsDependOnNothingElse) {
           for (Index i = 0; i < N * O; ++i) ASSERT_EQ(y[i], all[first * O + i]) << threads << " " << N;
         }
   }
+}
+
+// Integers are exact, and all else is one chain of fused operations. (Portable code may not fuse them.)
+TEST(PackedProduct, VectorInstructionSetsGiveTheSameBits) {
+  const std::string before = current_isa();
+  const Index O = 50, I = 100;
+  for (const WeightFormat format : kSmall)
+    for (Index N : {1, 4, 8, 13}) {
+      const auto x = normals(N * I, 1);
+      const Packed w(format, O, I, normals(O * I, 2));
+      use_isa(before);
+      const auto expected = run(w, x, N);
+      for (const std::string& isa : available_isas()) {
+        if (isa == "scalar" || before == "scalar") continue;
+        use_isa(isa);
+        EXPECT_EQ(run(w, x, N), expected) << info(format).name << " " << N << " " << isa;
+      }
+    }
+  use_isa(before);
 }
 
 TEST(PackedProduct, WhatIsNotFiniteStaysSo) {

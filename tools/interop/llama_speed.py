@@ -44,7 +44,7 @@ class Llama:
 
 
 def ours(weights):
-    run = [program, "bench", "decode", "--preset", "small", "--residual", "baseline", "--weights", weights, "--batch", "1", "--rounds", "1", "--json"]
+    run = [program, "bench", "decode", "--preset", "small", "--residual", "baseline", "--precision", "f32", "--weights", weights, "--batch", "1", "--rounds", "1", "--json"]
     record = json.loads(subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     return record["steps"][0]["tokens_per_s"], record["prefill_tokens_per_s"]
 
