@@ -18,6 +18,7 @@ namespace {
 using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;
 
 constexpr const char* kGgufArchitecture = "hunyuan-dense";
+constexpr const char* kGgufBaseWidth = "deep_delta.base_width";
 std::string arch(const char* key) { return fmt::format("{}.{}", kGgufArchitecture, key); }
 
 std::uint32_t file_type(GgufType type) {  // llama.cpp's number for "mostly of this type"
@@ -97,6 +98,8 @@ void write_gguf_model(const std::string& path, const Weights& weights, const Tok
   if (!bpe)
     throw UserError("the model has no tokenizer.json, which a GGUF file must hold; name one (--tokenizer)");
   GgufKeys keys = model_keys(config, type, name);
+  if (const auto base = kept_base_width(config))
+    keys.push_back({kGgufBaseWidth, static_cast<std::uint32_t>(*base)});
   add_tokenizer_keys(keys, *bpe, config.vocab);
   const std::vector<float> final_norm = scaled_final_norm(weights);
   std::vector<GgufTensorToWrite> tensors;
@@ -128,6 +131,7 @@ Weights read_gguf_model(const std::string& path, const Exec& ex) {
     fields.refuse(arch("attention.layer_norm_rms_epsilon"), "1e-5");
   c.rope_base = fields.number(arch("rope.freq_base"));
   c.precision = "f32";
+  use_kept_base_width(c, fields, kGgufBaseWidth);
   const std::string embedding = baseline_name("transformer.wte.weight", BaselineNames::kGguf);
   for (const GgufTensor& t : file.tensors())
     if (t.name == embedding && t.shape.size() == 2) c.vocab = t.shape[0];
@@ -149,6 +153,7 @@ Weights read_gguf_model(const std::string& path, const Exec& ex) {
   Weights weights(c);
   for (const Param& p : table.list())
     file.read(baseline_name(p.name, BaselineNames::kGguf), p.shape, weights.values().data() + p.offset);
+  take_scale_out_of_final_norm(weights);
   weights.update_copy(ex);
   return weights;
 }

@@ -1,10 +1,10 @@
 #include "model/hunyuan_layout.h"
 
+#include <cmath>
 #include <cstring>
 #include <set>
 
 #include "core/error.h"
-#include "core/json_fields.h"
 #include "model/baseline_names.h"
 #include "model/config_json.h"
 
@@ -14,6 +14,7 @@ namespace {
 constexpr const char* kHunyuanType = "hunyuan_v1_dense";
 constexpr const char* kHunyuanHead = "lm_head.weight";
 constexpr const char* kHunyuanEmbedding = "model.embed_tokens.weight";
+constexpr const char* kBaseWidth = "deep_delta_base_width";  // a key of ours, which transformers keep
 
 std::string there(const Param& p) { return baseline_name(p.name, BaselineNames::kTransformers); }
 
@@ -30,7 +31,7 @@ const std::set<std::string_view> kHunyuanRead = {
     "model_type",          "vocab_size",        "hidden_size",
     "intermediate_size",   "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "head_dim",          "max_position_embeddings",
-    "rope_theta",          "rope_parameters"};
+    "rope_theta",          "rope_parameters",   kBaseWidth};
 const std::set<std::string_view> kHunyuanHarmless = {
     "architectures",     "torch_dtype",  "dtype",         "transformers_version",
     "initializer_range", "use_cache",    "bos_token_id",  "eos_token_id",
@@ -47,6 +48,11 @@ double rope_base_of(const Json& json, const JsonFields& fields) {
   return rope.has("rope_theta") ? rope.number("rope_theta") : base;
 }
 
+bool is_power_of_two(float scale) {
+  int exponent;
+  return std::frexp(scale, &exponent) == 0.5f;
+}
+
 }  // namespace
 
 std::vector<float> scaled_final_norm(const Weights& weights) {
@@ -55,6 +61,23 @@ std::vector<float> scaled_final_norm(const Weights& weights) {
   std::vector<float> scaled(own, own + norm.count);
   for (float& w : scaled) w *= weights.config().logit_scale();
   return scaled;
+}
+
+std::optional<Index> kept_base_width(const ModelConfig& config) {
+  return config.mup && is_power_of_two(config.logit_scale()) ? std::optional(config.base_width)
+                                                             : std::nullopt;
+}
+
+void use_kept_base_width(ModelConfig& config, const JsonFields& fields, const std::string& key) {
+  if (!fields.has(key)) return;
+  config.mup = true, config.base_width = fields.whole(key, 1, Index{1} << 20);
+  if (!kept_base_width(config)) fields.refuse(key, fmt::format("{} times a power of two", config.width));
+}
+
+void take_scale_out_of_final_norm(Weights& weights) {
+  const Param& norm = weights.table().find("ln_f.weight");
+  float* own = weights.values().data() + norm.offset;
+  for (Index i = 0; i < norm.count; ++i) own[i] /= weights.config().logit_scale();
 }
 
 HunyuanModel to_hunyuan(const Weights& weights, std::optional<Index> end_of_text) {
@@ -79,6 +102,7 @@ HunyuanModel to_hunyuan(const Weights& weights, std::optional<Index> end_of_text
                 {"use_cache", true},
                 {"torch_dtype", "float32"}};
   out.config.update(hunyuan_values());
+  if (const auto base = kept_base_width(c)) out.config[kBaseWidth] = *base;
   out.final_norm = scaled_final_norm(weights);
   for (const Param& p : weights.table().list())
     out.tensors.push_back(
@@ -120,6 +144,7 @@ ModelConfig from_hunyuan_config(std::string_view config_json, const std::string&
   if (size("num_key_value_heads") != c.heads)
     fields.refuse("num_key_value_heads", fmt::format("{}, as many as num_attention_heads", c.heads));
   c.rope_base = rope_base_of(json, fields);
+  use_kept_base_width(c, fields, kBaseWidth);
   check_config(c, source);
   if (size("head_dim") != c.head_size())
     fields.refuse("head_dim", fmt::format("{}, hidden_size / num_attention_heads", c.head_size()));
@@ -143,6 +168,7 @@ void load_hunyuan_weights(Weights& weights, const WeightFolder& folder, const Ex
   check_hunyuan_weights(weights.table(), folder);
   for (const Param& p : weights.table().list())
     folder.read(there(p), p.shape, weights.values().data() + p.offset);
+  take_scale_out_of_final_norm(weights);
   if (folder.contains(kHunyuanHead)) {
     const Param& wte = weights.table().find("transformer.wte.weight");
     std::vector<float> head(static_cast<std::size_t>(wte.count));

@@ -1,5 +1,5 @@
 // The additive baseline as HunYuanDenseV1ForCausalLM of Hugging Face transformers, both ways. muP's scale of the logits
-// becomes part of the final norm: there and when it comes back, the model has none.
+// becomes part of the final norm there.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,7 @@
 
 #include "core/exec.h"
 #include "core/json.h"
+#include "core/json_fields.h"
 #include "io/safetensors.h"
 #include "model/weight_folder.h"
 #include "model/weights.h"
@@ -25,6 +26,13 @@ HunyuanModel to_hunyuan(const Weights& weights, std::optional<Index> end_of_text
 
 // logit_scale * ln_f, what the final norm is in a program that does not scale logits.
 std::vector<float> scaled_final_norm(const Weights& weights);
+// The base width that goes along, so that muP and the norm's own bits come back: where the scale is a power of two.
+// With any other scale, several norms have one rounded product. Then none goes along, and the model comes back
+// without muP, as it computes there.
+std::optional<Index> kept_base_width(const ModelConfig& config);
+// The way back: muP with the base width that `key` has, and the norm without the scale.
+void use_kept_base_width(ModelConfig& config, const JsonFields& fields, const std::string& key);
+void take_scale_out_of_final_norm(Weights& weights);
 
 bool is_hunyuan_config(std::string_view config_json);
 // Throws UserError where a value is not the one that this project's baseline has, or a key is unknown.

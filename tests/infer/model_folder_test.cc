@@ -359,6 +359,37 @@ TEST(Exchange, GgufHoldsTheScaleOfTheLogits) {
   }
 }
 
+// A scale that is a power of two changes no digit, so it can be taken out again.
+TEST(Exchange, MupComesBackWhereItsScaleIsAPowerOfTwo) {
+  const TestFolder folder;
+  for (const Index base : {4, 8, 32}) {  // logits times 1/2, 1 and 4
+    const std::string name = std::to_string(base);
+    ModelConfig mup = config_for("baseline");
+    mup.mup = true, mup.base_width = base;
+    write_model(folder / name, mup);
+    export_model(folder / name, Layout::kTransformers, folder / (name + "-there"), Exec{});
+    import_model(folder / (name + "-there"), "", folder / (name + "-back"), Exec{});
+    export_gguf(folder / name, GgufType::kF32, "", folder / (name + ".gguf"), Exec{});
+    import_model(folder / (name + ".gguf"), "bytes", folder / (name + "-from-gguf"), Exec{});
+    for (const char* back : {"-back", "-from-gguf"}) {
+      EXPECT_EQ(numbers_of(folder / (name + back)), numbers_of(folder / name)) << name << back;
+      const ModelConfig config = StoredModel(folder / (name + back)).config();
+      EXPECT_TRUE(config.mup) << name << back;
+      EXPECT_EQ(config.base_width, base) << name << back;
+    }
+  }
+  Json json = parse_json(contents_of(folder / "32-there/config.json"));
+  json["deep_delta_base_width"] = 24;
+  folder.write("32-there/config.json", to_text(json));
+  EXPECT_TRUE(contains(message_of<UserError>([&] { load_model(folder / "32-there", {}, Exec{}); }),
+                       "'deep_delta_base_width' is 24, expected 8 times a power of two"));
+  // Programs that do not know the key see a final norm that has the scale.
+  json.erase("deep_delta_base_width");
+  folder.write("32-there/config.json", to_text(json));
+  EXPECT_FALSE(StoredModel(folder / "32-there").config().mup);
+  EXPECT_EQ(logits(folder / "32-there"), logits(folder / "32"));
+}
+
 TEST(Exchange, GgufRefusals) {
   const TestFolder folder;
   write_model(folder / "delta", config_for("ddl-cc"));

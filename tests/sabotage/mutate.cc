@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "compress.h"
 #include "core/json.h"
 #include "core/rng.h"
 #include "io/sha256.h"
@@ -250,6 +251,18 @@ class Attack {
     const Command eval = {"eval", "model", "--data", "tasks", "--task-file", "task.toml"};
     well({"eval", "model", "--tasks", "piqa", "--data", "tasks", "--samples", "samples.jsonl"});
 
+    write(folder_ / "in.csv",
+          "id,text,note\n1,\"a, b\",x\n2,\"two\nlines and a \"\"quote\"\"\",\n3,plain words,y\n");
+    write(folder_ / "in.tsv", "text\tid\none two\t1\nthree four\t2\n");
+    write(folder_ / "in.txt.gz", ddl::gzip("Some words here, and some words there. "));
+    write(folder_ / "ids.txt", "1 2 3 4 5 6 7 8\n");
+    well(train_command("set", "plain", {"train.steps=1", "model.residual=baseline"}));
+    well({"export", "plain", "--layout", "gguf", "--out", "plain.gguf"});
+    well({"export", "plain", "--layout", "transformers", "--out", "hunyuan"});
+    well({"export", "run", "--layout", "transformers", "--out", "python"});
+    well({"quantize", "run", "--weights", "q4", "--out", "small"});
+    well({"audit", "run", "--tokens", "200", "--out", "audited"});
+
     write(folder_ / "study.toml", kStudy);
     well(study_command("study"));
     const std::string record = "study/records/XS.baseline.tune.rate-0.004.scale-1.seed-1.json";
@@ -282,7 +295,12 @@ class Attack {
         {"run/config.toml", {resume, {"info", "run"}}},
         {"run/run.json", {resume, {"info", "run"}}},
         {"run/metrics.jsonl",
-         {resume, {"info", "run"}, {"info", "run", "--json"}, {"report", "run", "--out", "page.html"}}},
+         {resume,
+          {"info", "run"},
+          {"info", "run", "--json"},
+          {"metrics", "run"},
+          {"metrics", "run", "--csv"},
+          {"report", "run", "--out", "page.html"}}},
         {"model/config.json", {generate, {"info", "model"}, {"eval", "model", "--text", "in.txt"}}},
         {"model/model.safetensors", {generate, {"info", "model"}, {"export", "model", "--out", "out"}}},
         {"model/tokenizer.json", {generate, {"info", "model"}, {"eval", "model", "--text", "in.txt"}}},
@@ -314,6 +332,23 @@ class Attack {
           {"eval", "model", "--text", "in.jsonl"}}},
         {"study/study.toml", {report_study}},
         {record, {report_study, study_command("study")}},
+        {"in.csv",
+         {{"data", "prepare", "in.csv", "--tokenizer", "bytes", "--out", "out"},
+          {"data", "prepare", "in.csv", "--tokenizer", "bytes", "--out", "out", "--field", "note"},
+          {"eval", "model", "--text", "in.csv", "--skip-bad", "2"}}},
+        {"in.tsv", {{"data", "prepare", "in.tsv", "--tokenizer", "bytes", "--out", "out"}}},
+        {"in.txt.gz",
+         {{"data", "prepare", "in.txt.gz", "--tokenizer", "bytes", "--out", "out"},
+          {"tokenizer", "train", "in.txt.gz", "--vocab", "270", "--out", "out"}}},
+        {"ids.txt", {{"score", "model", "--tokens", "ids.txt", "--gates"}}},
+        {"plain.gguf", {{"import", "plain.gguf", "--out", "out"}}},
+        {"hunyuan/config.json", {{"import", "hunyuan", "--out", "out"}, {"info", "hunyuan"}}},
+        {"hunyuan/model.safetensors", {{"import", "hunyuan", "--out", "out"}}},
+        {"python/config.json", {{"import", "python", "--out", "out"}, {"info", "python"}}},
+        {"python/model.safetensors", {{"import", "python", "--out", "out"}}},
+        {"small/config.json", {{"score", "small", "--text", "in.txt"}, {"info", "small"}}},
+        {"small/model.safetensors", {{"generate", "small", "--prompt", "a", "--max-new-tokens", "2"}}},
+        {"audited/audit.json", {{"report", "audited/audit.json", "--out", "page.html"}}},
         {"page.json", {{"report", "page.json", "--out", "page.html"}}},
         {"in.txt",
          {{"data", "prepare", "in.txt", "--tokenizer", "tokens", "--out", "out"},

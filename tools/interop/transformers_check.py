@@ -24,6 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Printe
 
 PROMPT = "Once upon a time"
 NEW_TOKENS = 40
+F32 = ("--weights", "f32", "--precision", "f32")  # auto may be bf16
 
 
 def ddl(*arguments):
@@ -43,7 +44,7 @@ def our_log_probabilities(run, ids, vocab, work):
     with open(path, "w") as file:
         file.write(" ".join(map(str, ids)))
     rows = []
-    for line in ddl("score", run, "--tokens", path, "--json", "--top", vocab).splitlines():
+    for line in ddl("score", run, "--tokens", path, "--json", "--top", vocab, "--precision", "f32").splitlines():
         record = json.loads(line)
         if record["event"] == "token":
             row = torch.empty(vocab, dtype=torch.float64)
@@ -129,7 +130,7 @@ def check(run):
         x = torch.tensor([ids])
         text = greedy(model, x, use_cache=True)
         same_text = tokenizer.decode(text[0][1:], skip_special_tokens=True) == ddl(
-            "generate", run, "--prompt", PROMPT, "--temperature", 0, "--max-new-tokens", NEW_TOKENS
+            "generate", run, "--prompt", PROMPT, "--temperature", 0, "--max-new-tokens", NEW_TOKENS, *F32
         ).removesuffix("\n")
         cached = torch.equal(text, greedy(model, x, use_cache=False))
         beams = greedy(model, x, num_beams=3).shape[1] > x.shape[1]
