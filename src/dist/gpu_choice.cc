@@ -23,8 +23,7 @@ Backend choose_backend(const std::vector<RankPlace>& place_of_rank) {
     if (!fresh)
       throw UserError(
           "ranks {} and {} have the same GPU ({} of {}): every rank needs its own; start as many ranks as "
-          "the "
-          "machine has GPUs, with --device cuda",
+          "the machine has GPUs, with --device cuda",
           other->second, rank, gpu, machine);
   }
   if (without.size() == place_of_rank.size()) return Backend::kGloo;

@@ -13,8 +13,7 @@ int gpu_of_rank(int local_rank, int gpus);
 // Where a rank computes.
 struct RankPlace {
   std::string machine;
-  std::string
-      gpu;  // its address on the machine's bus, which is the same whatever number it has; "": on the CPU
+  std::string gpu;  // its address on the machine's bus, whatever number it has; "": on the CPU
 };
 enum class Backend { kGloo, kNccl };
 // Throws UserError where some ranks have a GPU and others none, and where two share one, which NCCL cannot.
