@@ -60,7 +60,9 @@ void add_bench_command(Command app) {
   decode.add_option("--rounds", decode_options->rounds, "Rounds; the best counts")
       .range(1, 1000)
       .show_default();
-  decode.add_option("--precision", decode_options->precision, "auto, f32 or bf16").show_default();
+  decode.add_option("--precision", decode_options->precision, "auto, f32 or bf16")
+      .one_of({"auto", "f32", "bf16"})
+      .show_default();
   decode.add_option("--weights", decode_options->weights, "f32, bf16, q8, q4, with commas between, or all")
       .separated_by(',')
       .show_default();
@@ -88,7 +90,9 @@ void add_bench_command(Command app) {
       .show_default();
   eval.add_option("--prompt", eval_options->prompt, "Tokens of the prompt to compare with").show_default();
   eval.add_option("--rounds", eval_options->rounds, "Parts; the median counts").range(1, 1000).show_default();
-  eval.add_option("--precision", eval_options->precision, "auto, f32 or bf16").show_default();
+  eval.add_option("--precision", eval_options->precision, "auto, f32 or bf16")
+      .one_of({"auto", "f32", "bf16"})
+      .show_default();
   eval.add_flag("--json", eval_options->json, "One JSON record per line");
   eval.add_flag("--profile", eval_options->profile, "Also where the time goes");
   eval.on_run([eval_options] { run_eval_bench(*eval_options, default_exec()); });
@@ -105,7 +109,9 @@ void add_bench_command(Command app) {
   serve.add_option("--rounds", serve_options->rounds, "Rounds; the best counts")
       .range(1, 1000)
       .show_default();
-  serve.add_option("--precision", serve_options->precision, "auto, f32 or bf16").show_default();
+  serve.add_option("--precision", serve_options->precision, "auto, f32 or bf16")
+      .one_of({"auto", "f32", "bf16"})
+      .show_default();
   serve.add_flag("--json", serve_options->json, "A JSON record");
   serve.on_run([serve_options] { run_serve_bench(*serve_options, default_exec()); });
 

@@ -234,7 +234,7 @@ std::map<std::string, Index> parameters_by_part(const ParamTable& table) {
 }
 
 Json describe_model(const std::string& path) {
-  if (!fs::is_directory(path)) throw UserError("{}: there is no such folder", path);
+  expect_model_folder(path);
   return Description(path).json();
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -107,7 +108,8 @@ struct Doctor {
     const int threads = default_exec().threads;
     const bool gpu = !driver.gpus.empty() && plugin.empty() && !cuda.empty();
     const std::string cpu = field_of("/proc/cpuinfo", "model name");
-    const std::string available = field_of("/proc/meminfo", "MemAvailable");
+    const std::size_t available_kib =
+        std::strtoull(field_of("/proc/meminfo", "MemAvailable").c_str(), nullptr, 10);
     const std::string native = fmt::format("native engine, {} threads, {}, precision auto is {}", threads,
                                            current_isa(), ModelConfig{}.uses_bf16() ? "bf16" : "f32");
     const std::string nccl = nccl_version();
@@ -131,7 +133,8 @@ struct Doctor {
          fmt::format("ddl {} ({}, {})", kBuildInfo.version, kBuildInfo.commit, kBuildInfo.compiler));
     line("processor", fmt::format("{}, {} threads; instruction sets: {}", cpu, threads,
                                   fmt::join(available_isas(), ", ")));
-    line("memory", fmt::format("{}, available: {}", format_bytes(machine_memory_bytes()), available));
+    line("memory", fmt::format("{}, of which {} are available", format_bytes(machine_memory_bytes()),
+                               format_bytes(available_kib * 1024)));
     if (driver.gpus.empty())
       line("GPUs", driver.problem);
     else

@@ -90,7 +90,9 @@ void add_import_command(Command app) {
     fmt::print("{} -> {}: {}, {} layers of width {}, {} parameters\n", done.from, done.to,
                done.config.residual(), done.config.layers, done.config.width, done.parameters);
     if (!done.has_tokenizer)
-      fmt::print(stderr, "ddl: {} gives no tokenizer; to generate text, name one (--tokenizer)\n", done.from);
+      fmt::print(stderr, "ddl: {}; to generate text, name one (--tokenizer)\n",
+                 done.from.ends_with(".gguf") ? "the tokenizer in a GGUF file is not read"
+                                              : done.from + " has no tokenizer");
   });
 }
 

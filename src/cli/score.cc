@@ -73,8 +73,8 @@ struct ScoreCommand {
       tokenizer_->encode(contents, encoded);
       ids.assign(encoded.begin(), encoded.end());
     }
-    if (!json)
-      fmt::print("{:>8} {:>7} {:<20} {:>9} {:>6}{}\n", "position", "token", "text", "log p", "rank", "");
+    check_ids(ids, loaded.weights.config().vocab, source);
+    if (!json) fmt::print("{:>8} {:>7} {:<20} {:>9} {:>6}\n", "position", "token", "text", "log p", "rank");
     double sum = 0;
     Index count = 0, first = 0;
     score_text(
@@ -90,6 +90,20 @@ struct ScoreCommand {
   }
 
  private:
+  void check_ids(const std::vector<std::int32_t>& ids, Index vocab, const std::string& source) const {
+    if (ids.size() < 2)
+      throw UserError("{}: {}", source,
+                      tokens.empty()
+                          ? "expected text, found none"
+                          : fmt::format("expected two token numbers or more (the first is read and "
+                                        "not scored), found {}",
+                                        ids.size()));
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (ids[i] >= vocab)
+        throw UserError("{}: number {} is {}, and the model's vocabulary has {} tokens", source, i + 1,
+                        ids[i], vocab);
+  }
+
   const Tokenizer* tokenizer_ = nullptr;  // null where tokens were given and the model has none
 
   std::string text_of(std::int32_t token) const {
@@ -169,7 +183,8 @@ void add_score_command(Command app) {
   score.add_flag("--gates", c->options.gates, "Show what the rule's gates were, sublayer by sublayer");
   score.add_flag("--json", c->json, "One JSON record per token, and one for all");
   score.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
-  score.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as it was trained)");
+  score.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
+      .one_of({"auto", "f32", "bf16"});
   score.on_run([c] { c->execute(); });
 }
 

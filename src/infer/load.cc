@@ -30,6 +30,8 @@ WeightFormat chosen_format(const StoredModel& stored, const LoadOptions& options
 }
 
 void check_precision(const StoredModel& stored, WeightFormat format, const std::string& precision) {
+  if (!precision.empty() && precision != "auto" && precision != "f32" && precision != "bf16")
+    throw UserError("precision '{}': expected auto, f32 or bf16", precision);
   if (format == WeightFormat::kF32 || precision.empty() || precision == "f32") return;
   const std::string name(info(format).name);
   if (stored.format() == format)

@@ -24,9 +24,16 @@ StoredLayout layout_of(const std::string& config_text) {
 
 }  // namespace
 
+void expect_model_folder(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return;
+  if (!std::filesystem::exists(path)) throw UserError("{}: there is no such folder", path);
+  throw UserError("{}: a file, expected a run or the folder of a model{}", path,
+                  path.ends_with(".gguf") ? "; `./ddl import` makes one of a GGUF file" : "");
+}
+
 std::string find_model_folder(const std::string& path) {
   namespace fs = std::filesystem;
-  if (!fs::is_directory(path)) throw UserError("{}: there is no such folder", path);
+  expect_model_folder(path);
   if (fs::exists(path + "/config.json")) {
     if (fs::exists(path + "/manifest.json")) verify_checkpoint(path, belongs_to_model);
     return path;

@@ -9,6 +9,8 @@
 
 namespace ddl {
 
+// Throws UserError where `path` is no folder.
+void expect_model_folder(const std::string& path);
 // The folder with the weights: `path` itself, or the newest valid checkpoint of the run it is. What belongs
 // to the model is checked against the manifest where there is one. Throws UserError saying what was looked
 // for.

@@ -85,6 +85,8 @@ TEST(SmallWeights, WhatIsAskedForTwiceIsRefused) {
   write_model(folder / "model", config_for("ddl-cc"));
   quantize_model(folder / "model", WeightFormat::kQ8, folder / "q8", Exec{});
   const auto error = [&](auto body) { return message_of<UserError>(body); };
+  EXPECT_TRUE(contains(error([&] { load_model(folder / "model", {.precision = "f16"}, Exec{}); }),
+                       "precision 'f16': expected auto, f32 or bf16"));
   EXPECT_TRUE(
       contains(error([&] { load_model(folder / "model", {.precision = "bf16", .weights = "q8"}, Exec{}); }),
                "leave one out"));

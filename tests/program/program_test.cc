@@ -451,6 +451,7 @@ TEST_F(Program, ScoresTextAndTokens) {
     const Result result = run("ddl score " + arguments);
     EXPECT_EQ(result.code, 2) << arguments;
     EXPECT_TRUE(contains(result.err, words)) << arguments << "\n" << result.err;
+    EXPECT_EQ(result.out, "") << arguments;  // no head of a table that does not come
   };
   refused("run", "name what to score");
   refused("run --text some.txt --tokens ids.json", "name what to score");
@@ -461,9 +462,14 @@ TEST_F(Program, ScoresTextAndTokens) {
   folder_.write("large.txt", "1 99999999999");
   refused("run --tokens large.txt", "too large");
   folder_.write("outside.txt", "1 400");
-  refused("run --tokens outside.txt", "token 400 is not in the model's vocabulary");
+  refused("run --tokens outside.txt", "outside.txt: number 2 is 400, and the model's vocabulary has");
   folder_.write("empty.txt", "");
-  refused("run --text empty.txt", "at least two");
+  refused("run --text empty.txt", "empty.txt: expected text, found none");
+  refused("run --tokens empty.txt", "empty.txt: expected two token numbers or more");
+  refused("run --text some.txt --precision f16", "--precision: f16");
+  refused("some.txt --text some.txt", "some.txt: a file, expected a run or the folder of a model");
+  folder_.write("model.gguf", "GGUF");
+  refused("model.gguf --text some.txt", "`./ddl import` makes one of a GGUF file");
 
   const auto rows = records("ddl metrics run --json --columns loss,lr");
   EXPECT_FALSE(rows.empty());
