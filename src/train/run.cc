@@ -200,6 +200,9 @@ void Run::begin() {
                              format_count(static_cast<double>(run_.data->train().tokens())),
                              trainer_->validator().windows(), run_.config.context()));
   if (steps_left()) console_->note(workload(floor));
+  if (const TrainConfig& train = run_.config.train; steps_left() && train.warmup >= train.steps)
+    console_->note(fmt::format("the learning rate only rises: train.warmup is {}, train.steps {}",
+                               train.warmup, train.steps));
   for (const std::string& reason : run_.rejected) message("rejected", "checkpoint not accepted: " + reason);
   for (const std::string& folder : set_aside_) console_->note("kept aside as " + folder);
   for (const OptionChange& change : run_.changes)

@@ -191,6 +191,8 @@ TEST_F(Program, SaysHowMuchWorkTrainingIsBeforeItBegins) {
   EXPECT_EQ(result.code, 0) << result.err;
   const std::size_t work = result.out.find("\n3 steps of 48 tokens, 0.375 passes over the data, about ");
   EXPECT_LT(work, result.out.find("step 1/3")) << result.out;
+  EXPECT_TRUE(contains(result.out, "\nthe learning rate only rises: train.warmup is 100, train.steps 3\n"))
+      << result.out;
 }
 
 // Another process has the processor while the floor is measured, and ends before the first step.
