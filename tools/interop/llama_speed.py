@@ -3,7 +3,7 @@
     python tools/interop/llama_speed.py build/release/ddl BASELINE_MODEL [ROUNDS]
 
 BASELINE_MODEL: a model with the additive rule in the sizes of the preset small; what it learned does not matter. Every round runs each
-program once per format; the best of the rounds counts. Use an idle machine.
+program once per format; the best of the rounds counts. Use an idle machine. DDL_THREADS counts for both.
 """
 
 import json
@@ -16,7 +16,7 @@ import xllamacpp
 
 program, model, *rest = sys.argv[1:]
 rounds = int(rest[0]) if rest else 3
-THREADS = os.cpu_count()
+THREADS = int(os.environ.get("DDL_THREADS", os.cpu_count()))
 NEW_TOKENS, PROMPT = 64, 512
 # Our format, and llama.cpp's of the same size.
 PAIRS = {"f32": "f32", "bf16": "bf16", "q8": "q8_0"}
