@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 import time
 
@@ -161,9 +162,12 @@ def test_evaluation(folder, model):
 
 
 def test_other_threads_go_on(model):
-    # While a text is written, another thread runs: it is heard of between two pieces of the text.
-    heard, counted = [], []
+    # While a text is written, another thread runs: it is heard of between two pieces of the text. One text may be too
+    # short for that on a fast machine. Python itself would change threads only after an hour.
+    heard, counted = [0], []
     done = threading.Event()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(3600)
 
     def count():
         while not done.is_set():
@@ -172,9 +176,13 @@ def test_other_threads_go_on(model):
 
     thread = threading.Thread(target=count)
     thread.start()
-    model.generate("a", max_new_tokens=30, on_text=lambda piece: heard.append(len(counted)))
+    deadline = time.monotonic() + 20
+    while heard[-1] == heard[0] and time.monotonic() < deadline:
+        heard.clear()
+        model.generate("a", max_new_tokens=30, on_text=lambda piece: heard.append(len(counted)))
     done.set()
     thread.join()
+    sys.setswitchinterval(interval)
     assert heard[-1] > heard[0]
 
 
