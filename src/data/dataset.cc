@@ -190,13 +190,12 @@ void Dataset::open_shards() {
 
 void Dataset::read_all(const Exec& ex) {
   Sha256 hash;
-  if (!manifest_.is_null()) hash.update(to_line(manifest_));
   for (TokenStream* stream : {&train_, &val_})
     for (TokenShard& shard : stream->shards()) {
       const TokenShard::Contents contents = shard.read_all(ex);
       shard.expect_at_most(contents.largest);
       largest_.push_back(contents.largest);
-      hash.update(fmt::format("|{}|{}|{}|{}|", fs::path(shard.path()).filename().string(), shard.tokens(),
+      hash.update(fmt::format("|{}|{}|{}|{}|", stream == &train_ ? "train" : "val", shard.tokens(),
                               shard.token_bytes(), shard.has_answers()));
       hash.update(contents.checksums.data(), contents.checksums.size() * sizeof contents.checksums[0]);
     }

@@ -69,8 +69,9 @@ class Dataset {
   // Throws UserError naming file, position and token where one does not fit.
   void check_vocab(Index vocab_size, const Exec& ex) const;
 
-  // Changes when the data does: of the manifest, and of each shard its name and every token and answer. It is
-  // taken while opening reads all tokens anyway, so that every resume can compare it.
+  // Changes when the data does: every token and answer of each shard counts. Names and paths do not, so the same
+  // data made in another folder, or on another machine, has the same fingerprint. It is taken while opening reads
+  // all tokens anyway, so that every resume can compare it.
   const std::string& fingerprint() const { return fingerprint_; }
   // Hashes every shard and compares with the manifest; throws UserError naming the first that differs.
   void verify_hashes(const Exec& ex) const;

@@ -97,8 +97,14 @@ TEST(Dataset, FingerprintFollowsTheData) {
   tokens[500] ^= 1;
   write_shard(folder / "d/x_train_1.bin", tokens);
   EXPECT_EQ(print(), first);
+  // Names do not count; what a shard is for does.
+  std::filesystem::rename(folder / "d/x_train_1.bin", folder / "d/other_train_1.bin");
+  EXPECT_EQ(print(), first);
   write_shard(folder / "d/x_val_1.bin", {1, 2});
-  EXPECT_NE(print(), first);
+  const std::string with_validation = print();
+  EXPECT_NE(with_validation, first);
+  std::filesystem::rename(folder / "d/x_val_1.bin", folder / "d/x_train_1.bin");
+  EXPECT_NE(print(), with_validation);
 }
 
 // Every byte counts, of answers too, and the number of threads does not.

@@ -121,6 +121,19 @@ TEST(Prepare, BytesDoNotDependOnThreadsAndDoOnTheSeed) {
   EXPECT_NE(other.at("x_val_000001.bin"), first.at("x_val_000001.bin"));
 }
 
+// A study's records are continued elsewhere with data made there.
+TEST(Prepare, TheFingerprintDoesNotDependOnPaths) {
+  const TestFolder folder;
+  std::filesystem::create_directory(folder / "elsewhere");
+  const auto fingerprint = [&](const std::string& input, const std::string& out) {
+    prepare_dataset(options_for(input, folder / out), PairTokenizer(), kExec);
+    return Dataset::open(folder / out, kExec).fingerprint();
+  };
+  const std::string first = fingerprint(folder.write("in.jsonl", rows(100)), "a");
+  EXPECT_EQ(fingerprint(folder.write("elsewhere/text.jsonl", rows(100)), "b"), first);
+  EXPECT_NE(fingerprint(folder.write("other.jsonl", rows(101)), "c"), first);
+}
+
 TEST(Prepare, ShardsAreFullButForTheLast) {
   const TestFolder folder;
   PrepareOptions options = options_for(folder.write("in.jsonl", rows(500)), folder / "my_train_set");
