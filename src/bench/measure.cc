@@ -10,6 +10,7 @@
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/read_words.h"
+#include "kernels/swiglu.h"
 
 namespace ddl {
 namespace {
@@ -72,6 +73,14 @@ double read_gbps(std::span<const std::byte> data, const Exec& ex) {
   const double start = now();
   read_words(reinterpret_cast<const std::uint32_t*>(data.data()), words, ex);
   return static_cast<double>(words) * sizeof(std::uint32_t) / (now() - start) / 1e9;
+}
+
+double exp_rate(const Exec& ex) {
+  const Index N = 8 * static_cast<Index>(ex.threads), F = 512;
+  const std::vector<float> gate_up_N2F(N * 2 * F, 0.5f);
+  std::vector<float> hidden_NF(N * F);
+  const Timing t = time_it([&] { swiglu_fwd<float>(hidden_NF.data(), gate_up_N2F.data(), N, F, ex); });
+  return static_cast<double>(N * F) / t.best_s;
 }
 
 double gemm_gflops(bool in_bf16, const Exec& ex) {

@@ -36,6 +36,9 @@ double gemm_gflops(bool in_bf16, const Exec& ex);
 // ... and one pass that reads `data` (megabytes at least) and does nothing else.
 double read_gbps(std::span<const std::byte> data, const Exec& ex);
 
+// Exponentials per second with their arrays in the cache: those of SwiGLU.
+double exp_rate(const Exec& ex);
+
 // Prints "AVX2, 2 threads, ..." and the limits: the head of every benchmark. --json prints a record instead.
 void print_limits(const MachineLimits& limits, const Exec& ex, bool json);
 

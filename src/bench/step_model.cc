@@ -47,13 +47,16 @@ StepTime estimate_step(const StepWork& work, const Device& device, const Cluster
                                       : work.micro_tokens * (work.flops_forward + work.flops_backward) / rate;
   t.memory_s = work.micro_tokens * (work.bytes_forward + work.bytes_backward) / memory;
   t.launch_s = work.kernels * device.launch_seconds;
-  t.micro_s = t.matmul_s + t.memory_s + t.launch_s;
+  t.exp_s = device.exp_rate > 0 ? work.micro_tokens * work.exponentials / device.exp_rate : 0;
+  t.micro_s = t.matmul_s + t.memory_s + t.exp_s + t.launch_s;
   t.update_s = work.update_bytes / memory / (cluster.shared_state ? devices : 1);
   t.communication_s = all_reduce_seconds(work.gradient_bytes, device, cluster);
   // The last backward pass hides the gradients of the layers above the one it is at; the tail comes after it. What train.zero
   // sends after the update, half as much again, nothing hides.
   const double backward_share = work.flops_backward / (work.flops_forward + work.flops_backward);
-  const double hidden = std::min((1 - work.tail_share) * t.communication_s, backward_share * t.micro_s);
+  const double hidden = cluster.hides_sums
+                            ? std::min((1 - work.tail_share) * t.communication_s, backward_share * t.micro_s)
+                            : 0;
   t.exposed_s = t.communication_s - hidden + (cluster.shared_state ? 0.5 * t.communication_s : 0);
   t.step_s = micros * t.micro_s + t.update_s + t.exposed_s;
   const double tokens = work.micro_tokens * micros * devices;

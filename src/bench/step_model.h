@@ -19,6 +19,7 @@ struct Device {
   double matmul_share = 1;    // of `flops` that the products of a Transformer reach
   double memory_share = 1;    // of `memory_rate` that passes over arrays reach
   double launch_seconds = 0;  // that every kernel costs besides
+  double exp_rate = 0;        // exponentials per second; 0: hidden by passes over memory, as on a GPU
 };
 // Data sheets: dense bf16, without sparsity.
 const std::vector<Device>& known_devices();
@@ -31,7 +32,8 @@ struct StepWork {
   double flops_backward = 0;  // with what is computed again
   double bytes_forward = 0;   // of one token's passes over activations and the residual state
   double bytes_backward = 0;
-  double kernels = 0;  // of a micro-batch, forward and backward
+  double exponentials = 0;  // of one token, forward and backward: attention's, SwiGLU's and the loss's
+  double kernels = 0;       // of a micro-batch, forward and backward
   double parameters = 0;
   double update_bytes = 0;    // that one update of all parameters moves
   double gradient_bytes = 0;  // that ranks sum
@@ -45,11 +47,13 @@ struct Cluster {
   double node_link_rate = 0;     // bytes per second between two machines
   Index accumulate = 1;          // micro-batches of a step, over all devices
   bool shared_state = false;     // train.zero
+  bool hides_sums = true;        // gradients are summed while the backward pass goes on; not by ranks on all
+                                 // cores of a machine, because the cores that compute also send
 };
 
 struct StepTime {
-  double micro_s = 0;                               // a micro-batch
-  double matmul_s = 0, memory_s = 0, launch_s = 0;  // its parts
+  double micro_s = 0;                                          // a micro-batch
+  double matmul_s = 0, memory_s = 0, exp_s = 0, launch_s = 0;  // its parts
   double update_s = 0;
   double communication_s = 0;  // of the gradients
   double exposed_s = 0;        // the part that nothing hides

@@ -25,6 +25,14 @@ Traffic traffic(const ModelConfig& config, double state_bytes, double a) {
   return t;
 }
 
+// Of one token: H heads of (T + 1) / 2 scores on average and F sigmoids in every layer, each forward and again backward, and the
+// loss over V words.
+double exponentials(const ModelConfig& config, Index context) {
+  const double L = static_cast<double>(config.layers), H = static_cast<double>(config.heads),
+               F = static_cast<double>(config.mlp_width()), V = static_cast<double>(config.vocab);
+  return 2 * L * (H * static_cast<double>(context + 1) / 2 + F) + V;
+}
+
 // Kernels of a layer in forward and backward: four products (eight backwards), two residual passes, norm and rotation, attention,
 // SwiGLU, and a few small ones.
 constexpr double kKernelsPerLayer = 40;
@@ -55,6 +63,7 @@ PlannedStep plan_step(const RunConfig& config, const Cluster& cluster) {
   work.flops_forward = plan.forward.total() - plan.forward.residual;
   work.flops_backward = plan.backward.total() - plan.backward.residual + plan.recomputed;
   work.bytes_forward = bytes.forward, work.bytes_backward = bytes.backward;
+  work.exponentials = exponentials(model, config.context());
   work.kernels = kKernelsPerLayer * static_cast<double>(model.layers);
   work.parameters = parameters;
   work.update_bytes = kUpdateBytes * parameters;

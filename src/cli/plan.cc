@@ -69,6 +69,7 @@ struct PlanCommand {
                 {"micro_batch_s", t.micro_s},
                 {"matmul_s", t.matmul_s},
                 {"memory_s", t.memory_s},
+                {"exp_s", t.exp_s},
                 {"launch_s", t.launch_s},
                 {"update_s", t.update_s},
                 {"communication_s", t.communication_s},
@@ -153,7 +154,7 @@ struct PlanCommand {
   void on_this_machine(const RunConfig& config) const {
     check_divides(config, here);
     const Exec ex{std::max(1, default_exec().threads / static_cast<int>(here))};
-    const Cluster cluster{1, here, 1, config.train.accumulate, config.train.zero};
+    const Cluster cluster{1, here, 1, config.train.accumulate, config.train.zero, /*hides_sums=*/false};
     PlannedStep step = plan_step(config, cluster);
     const auto model =
         make_trainable(config.model, {config.train.batch, config.context()}, config.train.optimizer, 1, ex);
@@ -169,7 +170,8 @@ struct PlanCommand {
                         .flops = 1e9 * limits.f32_gflops,
                         .memory_rate = 1e9 * limits.stream_gbps,
                         .memory_bytes = static_cast<double>(machine_memory_bytes()),
-                        .link_rate = 1e9 * local_link};
+                        .link_rate = 1e9 * local_link,
+                        .exp_rate = exp_rate(ex)};
     const StepTime t = estimate_step(step.work, device, cluster, step.useful_flops);
     if (json) {
       Json record = make_record("plan");
@@ -182,10 +184,10 @@ struct PlanCommand {
     fmt::print("{} rank{} of {} thread{} on this machine: {:.4g} s per step, {:.0f} tokens/s\n", here,
                here == 1 ? "" : "s", ex.threads, ex.threads == 1 ? "" : "s", t.step_s, t.tokens_per_s);
     fmt::print(
-        "  a micro-batch {:.4g} s (products, measured, {:.4g}; memory at {:.1f} GB/s {:.4g}), update {:.3g}, "
-        "communication {:.3g}, "
-        "of which seen {:.3g}\n",
-        t.micro_s, t.matmul_s, limits.stream_gbps, t.memory_s, t.update_s, t.communication_s, t.exposed_s);
+        "  a micro-batch {:.4g} s (products, measured, {:.4g}; memory at {:.1f} GB/s {:.4g}; exponentials at "
+        "{:.2f} per ns {:.4g}), update {:.3g}, sums of gradients {:.3g}\n",
+        t.micro_s, t.matmul_s, limits.stream_gbps, t.memory_s, 1e-9 * device.exp_rate, t.exp_s, t.update_s,
+        t.exposed_s);
   }
 };
 

@@ -52,6 +52,21 @@ TEST(StepModel, TheBackwardPassHidesAllButTheTail) {
   EXPECT_NEAR(estimate_step(work(), slow_link, two, 3e8).exposed_s, 4 - 0.64 * 2 / 3, 1e-12);
 }
 
+// Ranks on all cores of a machine: nothing is left to send while they compute.
+TEST(StepModel, SumsThatNothingHides) {
+  const Cluster two{.devices = 2, .accumulate = 4, .hides_sums = false};
+  EXPECT_DOUBLE_EQ(estimate_step(work(), kDevice, two, 3e8).exposed_s, 0.04);
+}
+
+TEST(StepModel, ExponentialsCountWhereTheirRateIsKnown) {
+  StepWork w = work();
+  w.exponentials = 2e4;
+  EXPECT_DOUBLE_EQ(estimate_step(w, kDevice, {}, 3e8).micro_s, 0.64);
+  Device cpu = kDevice;
+  cpu.exp_rate = 1e9;
+  EXPECT_DOUBLE_EQ(estimate_step(w, cpu, {}, 3e8).micro_s, 0.64 + 0.02);
+}
+
 TEST(StepModel, SharedStateUpdatesItsPartAndSendsIt) {
   const StepTime t =
       estimate_step(work(), kDevice, {.devices = 2, .accumulate = 2, .shared_state = true}, 3e8);
@@ -81,6 +96,8 @@ TEST(StepWork, ComesFromTheShapes) {
   // The state alone, twice forward and four times backward in each of 24 sublayers.
   EXPECT_GT(step.work.bytes_forward + step.work.bytes_backward, 24 * 6 * step.state_bytes);
   EXPECT_LT(step.work.bytes_forward + step.work.bytes_backward, 24 * 6 * step.state_bytes * 2);
+  // 12 layers of 6 heads with 512.5 scores on average and 2048 sigmoids, twice, and the loss.
+  EXPECT_EQ(step.work.exponentials, 2 * 12 * (6 * 512.5 + 2048) + 50304);
   const PlannedStep shared = plan_step(config, {.devices = 4, .shared_state = true});
   EXPECT_LT(shared.memory_bytes, step.memory_bytes);
 }
