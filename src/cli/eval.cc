@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "cli/ranks.h"
 #include "core/error.h"
 #include "core/exec.h"
@@ -18,7 +19,6 @@
 #include "eval/scorer.h"
 #include "infer/load.h"
 #include "io/file.h"
-#include "model/engine.h"
 #include "train/handshake.h"
 
 namespace ddl {
@@ -27,6 +27,7 @@ namespace {
 struct EvalCommand {
   std::string run;
   LoadOptions load;
+  std::string device;
   std::vector<std::string> tasks, task_files, texts;
   EvalRequest request;
   ScorerOptions scorer_options;
@@ -129,7 +130,7 @@ void add_eval_command(Command app) {
   eval.add_option("--skip-bad", c->corpus.skip_bad, "Bad rows of a text to leave out before it is an error")
       .non_negative()
       .show_default();
-  eval.add_option("--engine", c->load.engine, "native, torch, or the slow reference").one_of(engine_names());
+  add_engine_options(eval, c->load.engine, c->device);
   eval.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
   eval.add_option("--shots", c->request.shots, "Examples before each question").show_default();
   eval.add_option("--limit", c->request.limit, "Only the first documents of each task or text; 0: all")
@@ -150,7 +151,10 @@ void add_eval_command(Command app) {
   eval.add_flag(
       "--json", c->json,
       "One JSON record per line: of the tasks, with lm-evaluation-harness's keys, and of each text");
-  eval.on_run([c] { c->execute(); });
+  eval.on_run([c] {
+    use_engine_options(c->load.engine, c->device);
+    c->execute();
+  });
 }
 
 }  // namespace ddl

@@ -15,6 +15,7 @@
 
 #include "cli/commands.h"
 #include "cli/conversation.h"
+#include "cli/engine_options.h"
 #include "cli/line_editor.h"
 #include "core/error.h"
 #include "core/exec.h"
@@ -36,6 +37,7 @@ namespace {
 struct GenerateCommand {
   std::string run, prompt, prompt_file, input;
   LoadOptions load;
+  std::string device;
   bool has_prompt = false;
   Index num = 1;
   bool json = false;
@@ -196,12 +198,12 @@ void add_generate_command(Command app) {
       .show_default();
   generate.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
-  generate.add_option("--engine", c->load.engine, "native, torch, or the slow reference")
-      .one_of(engine_names());
+  add_engine_options(generate, c->load.engine, c->device);
   generate.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
   generate.add_flag("--json", c->json, "One JSON record per text");
   generate.on_run([c, prompt] {
     c->has_prompt = prompt.given();
+    use_engine_options(c->load.engine, c->device);
     c->execute();
   });
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
@@ -48,6 +49,7 @@ std::vector<std::int32_t> parse_token_ids(const std::string& text, const std::st
 struct ScoreCommand {
   std::string run, text, tokens, input;
   LoadOptions load;
+  std::string device;
   ScoreTextOptions options;
   bool json = false;
 
@@ -185,7 +187,11 @@ void add_score_command(Command app) {
   score.add_option("--tokenizer", c->load.tokenizer, "A tokenizer, where the model's folder has none");
   score.add_option("--precision", c->load.precision, "auto, f32 or bf16 (default: as trained)")
       .one_of({"auto", "f32", "bf16"});
-  score.on_run([c] { c->execute(); });
+  add_engine_options(score, c->load.engine, c->device);
+  score.on_run([c] {
+    use_engine_options(c->load.engine, c->device);
+    c->execute();
+  });
 }
 
 }  // namespace ddl

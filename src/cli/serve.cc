@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/record.h"
@@ -62,7 +63,7 @@ std::string read_key(const std::string& file) {
 
 struct ServeCommand {
   std::vector<std::string> paths;
-  std::string key_file;
+  std::string key_file, device;
   ServeOptions options;
   bool json = false;
   double grace = 30;
@@ -132,8 +133,10 @@ void add_serve_command(Command app) {
       .add_option("--weights", c->options.models.load.weights,
                   "f32, bf16, q8 or q4; auto: bf16 (default: as stored, with the numbers of `ddl eval`)")
       .one_of({"auto", "f32", "bf16", "q8", "q4"});
+  add_engine_options(serve, c->options.models.load.engine, c->device);
   c->add_options(serve);
   serve.on_run([c] {
+    use_engine_options(c->options.models.load.engine, c->device);
     c->options.models.paths = c->paths;
     for (const std::string& path : c->paths)
       if (is_run_folder(path)) c->options.watch.push_back(path);

@@ -7,6 +7,7 @@
 
 #include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/engine_options.h"
 #include "cli/ranks.h"
 #include "core/error.h"
 #include "core/exec.h"
@@ -33,13 +34,7 @@ struct TrainCommand {
   int port = 0;
 
   void execute() {
-    if (!device.empty()) {
-      choose_device(device);
-      if (engine.empty()) engine = "torch";
-      if (engine != "torch")
-        throw UserError("--device {}: the engine '{}' computes on the CPU; --engine torch can choose", device,
-                        engine);
-    }
+    use_engine_options(engine, device);
     if (!engine.empty()) request.sets.push_back("model.engine=" + engine);
     if (markdown && !list) throw UserError("--markdown belongs to --options");
     if (list) return list_options();
@@ -137,9 +132,7 @@ void add_train_command(Command app) {
                    "A longer or shorter run that shares this run's steps up to its cool-down");
   train.add_flag("--resume", c->request.resume, "Continue from the run's newest checkpoint");
   train.add_option("--preset", c->request.preset, "Sizes: tiny, mini, small or medium");
-  train.add_option("--engine", c->engine, "What computes: native, torch, or the slow reference")
-      .one_of(engine_names());
-  train.add_option("--device", c->device, "Of the torch engine: cpu, cuda, cuda:N, or auto");
+  add_engine_options(train, c->engine, c->device);
   add_ranks_option(train, c->local_ranks);
   train.add_flag("--watch", c->watch, "Show the run in a browser while it trains, and print the address");
   train.add_option("--watch-port", c->port, "The port of --watch; 0: any that is free")

@@ -22,11 +22,19 @@ std::unique_ptr<Tokenizer> load_model_tokenizer(const StoredModel& stored, const
 namespace {
 
 WeightFormat chosen_format(const StoredModel& stored, const LoadOptions& options) {
-  if (!options.weights.empty() && options.weights != "auto") return parse_weight_format(options.weights);
+  if (!options.weights.empty() && options.weights != "auto") {
+    const WeightFormat format = parse_weight_format(options.weights);
+    if (options.engine == "torch" && format != WeightFormat::kF32 && format != stored.format())
+      throw UserError(
+          "--weights {}: the torch engine would widen them again; leave it out (--precision bf16 halves the "
+          "numbers that are multiplied), or use --engine native",
+          options.weights);
+    return format;
+  }
   if (options.weights.empty() || stored.format() != WeightFormat::kF32) return stored.format();
-  // Whoever names a precision or the reference engine means the stored numbers themselves.
-  return options.precision.empty() && options.engine != "reference" ? WeightFormat::kBf16
-                                                                    : WeightFormat::kF32;
+  // Whoever names a precision or another engine means the stored numbers themselves.
+  const bool native = options.engine.empty() || options.engine == "native";
+  return options.precision.empty() && native ? WeightFormat::kBf16 : WeightFormat::kF32;
 }
 
 void check_precision(const StoredModel& stored, WeightFormat format, const std::string& precision) {
@@ -58,8 +66,8 @@ LoadedModel load_model(const std::string& path, const LoadOptions& options, cons
     throw UserError("{}: there is no tokenizer.json; name a tokenizer (--tokenizer)", stored.folder());
   LoadedModel loaded{stored.folder(), Weights(config, format), std::move(tokenizer)};
   stored.load(loaded.weights, ex);
-  // The reference engine computes with any numbers, but only where they lie in the array.
-  if (config.engine == "reference" && loaded.weights.packed())
+  // The other engines compute with any numbers, but only where they lie in the array.
+  if (config.engine != "native" && loaded.weights.packed())
     loaded.weights = to_format(loaded.weights, WeightFormat::kF32, ex);
   return loaded;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/plugin.h"
 #include "kernels/isa.h"
 #include "kernels/residual_pass.h"
 #include "model/engine.h"
@@ -52,7 +53,7 @@ void ModelConfig::describe(Options& o) {
       .range(0, 100);
   o.add("model.engine", engine, "what computes: native, torch (./ddl setup torch), or the slow reference")
       .choices(engine_names());
-  o.add("model.precision", precision, "GEMM inputs; auto: bf16 where the CPU has it, else f32")
+  o.add("model.precision", precision, "GEMM inputs; auto: bf16 where the CPU or GPU has it, else f32")
       .choices({"auto", "f32", "bf16"});
   o.add("model.recompute", recompute, "what backward computes again instead of storing it")
       .choices({"none", "mlp", "block"});
@@ -99,9 +100,19 @@ Recompute ModelConfig::recomputes() const {
   return recompute == "block" ? Recompute::kBlock : recompute == "mlp" ? Recompute::kMlp : Recompute::kNone;
 }
 
+namespace {
+
+// Where the engine is not installed, somebody only looks at the model.
+bool is_bf16_fast(const std::string& engine) {
+  return engine == "torch" && torch_plugin_problem().empty() ? find_engine(engine).has_fast_bf16()
+                                                             : has_fast_bf16();
+}
+
+}  // namespace
+
 bool ModelConfig::uses_bf16() const {
   if (engine == "reference") return false;
-  return precision == "bf16" || (precision == "auto" && has_fast_bf16());
+  return precision == "bf16" || (precision == "auto" && is_bf16_fast(engine));
 }
 
 std::string ModelConfig::numbers() const {
@@ -110,9 +121,9 @@ std::string ModelConfig::numbers() const {
 
 std::string ModelConfig::precision_text() const {
   if (engine == "reference") return "f64 (reference engine)";
-  if (has_fast_bf16()) return uses_bf16() ? "bf16" : "f32";
-  return uses_bf16()           ? "bf16 (slow: this CPU has no instructions for it)"
-         : precision == "auto" ? "f32 (this CPU has no bf16 instructions)"
+  if (is_bf16_fast(engine)) return uses_bf16() ? "bf16" : "f32";
+  return uses_bf16()           ? "bf16 (slow: there are no instructions for it here)"
+         : precision == "auto" ? "f32 (there are no bf16 instructions here)"
                                : "f32";
 }
 

@@ -31,6 +31,8 @@ class Engine {
                                                 const Exec& ex) const = 0;
   virtual std::unique_ptr<TreeScorer> make_tree_scorer(const Weights& weights, const TreeShape& shape,
                                                        const Exec& ex) const = 0;
+  // Whether products of bf16 numbers are fast where it computes: what model.precision = "auto" asks.
+  virtual bool has_fast_bf16() const = 0;
 };
 
 std::vector<std::string> engine_names();
@@ -49,7 +51,7 @@ const std::string& chosen_device();
 std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,
                                                const OptimizerConfig& optimizer, std::uint64_t seed,
                                                const Exec& ex);
-// Both refer to the weights, which must outlive them and stay as they are while sequences are in a decoder.
+// Both refer to the weights, which must outlive them and stay as they are.
 // Throw UserError on impossible sizes.
 std::unique_ptr<Decoder> make_decoder(const Weights& weights, const DecoderShape& shape, const Exec& ex);
 std::unique_ptr<TreeScorer> make_tree_scorer(const Weights& weights, const TreeShape& shape, const Exec& ex);

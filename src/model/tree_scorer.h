@@ -4,8 +4,9 @@
 // The tree is walked depth first in passes of a fixed number of tokens, cut wherever a pass is full; between
 // passes only the path to the last token is kept, so memory does not depend on the size of the tree.
 //
-// What follows a token is a function of the tokens before it and the weights, to the last bit: not of the
-// rest of the tree, the size of a pass or the number of threads (kernels/gemm.h, attention_paths.h).
+// On the native engine, what follows a token is a function of the tokens before it and the weights, to the last
+// bit: not of the rest of the tree, the size of a pass or the number of threads (kernels/gemm.h,
+// attention_paths.h). On torch it is so to rounding.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ struct NextToken {
 };
 
 struct TreeShape {
-  Index batch_tokens = 1536;  // computed at a time; rounded up to whole blocks of the GEMM
+  Index batch_tokens = 1536;  // computed at a time; native: rounded up to whole blocks of the GEMM
   Index depths = 16;          // of runs
 };
 

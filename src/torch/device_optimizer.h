@@ -1,6 +1,6 @@
-// The optimizer of a model whose parameters are not in this process's memory. AdamW is ATen's fused one, where the
-// parameters are; any other optimizer runs on the host, on copies. The host's Optimizer keeps the state for checkpoints:
-// download() brings it there, upload() takes it back.
+// The optimizer of a model whose parameters are not in this process's memory. AdamW (ATen's fused one) and Muon (ATen's products)
+// run where the parameters are; any other optimizer runs on the host, on copies. The host's Optimizer keeps the state for
+// checkpoints: download() brings it there, upload() takes it back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,22 +22,31 @@ class DeviceOptimizer {
   void upload();
 
  private:
-  struct Group {  // tensors that are updated alike
+  struct Group {  // tensors that AdamW updates alike
     double lr_factor = 1;
     bool decays = false;
     std::vector<at::Tensor> values, gradients, mean, square;
+  };
+  struct Matrix {  // Muon's
+    double lr_factor = 1;
+    bool decays = false;
+    at::Tensor value, gradient, momentum;  // [rows, cols]
   };
   // A piece of state, where it is used and where it is kept.
   struct Mirror {
     at::Tensor device, host;
   };
   Optimizer::Update step_on_host(Weights& weights, double lr, const Exec& ex);
+  void add_group(const TensorEntry& t, const at::Tensor& mean, const at::Tensor& square);
+  void update(Group& group, double lr, double number) const;
+  void update(Matrix& matrix, double lr) const;
 
   const OptimizerConfig config_;
   Optimizer& host_;
   FlatParameters& parameters_;
-  const bool fused_;
+  bool on_host_ = false;
   std::vector<Group> groups_;
+  std::vector<Matrix> matrices_;
   std::vector<Mirror> mirrors_;
   at::Tensor average_;
 };

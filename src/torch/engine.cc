@@ -1,20 +1,21 @@
 // The torch engine: ATen's products and attention, autograd, and this project's residual rules. On the CPU it computes
 // what the native engine does, to rounding; on a GPU it is what makes large models possible.
-//
-// Decoding and scoring are the native engine's, on the CPU, from the weights in this process's memory.
 #include "model/engine.h"
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <string>
 
 #include "core/error.h"
 #include "dist/gpu_choice.h"
 #include "dist/launch.h"
-#include "model/native/engine.h"
+#include "kernels/isa.h"
+#include "torch/decoder.h"
 #include "torch/trainable.h"
+#include "torch/tree_scorer.h"
 
 namespace ddl {
 namespace {
@@ -52,12 +53,25 @@ at::Device device_of(const std::string& chosen) {
   return device;
 }
 
+// A function of the driver; null where there is none.
+template <class Function>
+Function* of_driver(const char* name) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  return driver ? reinterpret_cast<Function*>(::dlsym(driver, name)) : nullptr;
+}
+
+// bf16 came with compute capability 8.
+bool gpu_has_bf16(int gpu) {
+  constexpr int kMajorOfCapability = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+  const auto ask = of_driver<int(int*, int, int)>("cuDeviceGetAttribute");
+  int major = 0;
+  return ask && ask(&major, kMajorOfCapability, gpu) == 0 && major >= 8;
+}
+
 }  // namespace
 
 std::string gpu_address(int gpu) {
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  const auto ask =
-      driver ? reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetPCIBusId")) : nullptr;
+  const auto ask = of_driver<int(char*, int, int)>("cuDeviceGetPCIBusId");
   char address[32] = "";
   if (!ask || ask(address, sizeof address, gpu) != 0) throw UserError("the driver does not know GPU {}", gpu);
   return address;
@@ -65,25 +79,33 @@ std::string gpu_address(int gpu) {
 
 namespace {
 
+TorchPlace chosen_place() {
+  TorchPlace place{.device = device_of(chosen_device())};
+#ifdef DDL_CUDA_KERNELS
+  if (place.device.is_cuda()) place.kernels = &cuda::gpu_kernels();
+#endif
+  return place;
+}
+
 class TorchEngine final : public Engine {
  public:
   std::string name() const override { return "torch"; }
   std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,
                                                  const OptimizerConfig& optimizer, std::uint64_t seed,
                                                  const Exec& ex) const override {
-    TorchPlace place{.device = device_of(chosen_device())};
-#ifdef DDL_CUDA_KERNELS
-    if (place.device.is_cuda()) place.kernels = &cuda::gpu_kernels();
-#endif
-    return make_torch_trainable(config, shape, optimizer, seed, ex, place);
+    return make_torch_trainable(config, shape, optimizer, seed, ex, chosen_place());
   }
   std::unique_ptr<Decoder> make_decoder(const Weights& weights, const DecoderShape& shape,
-                                        const Exec& ex) const override {
-    return native_engine().make_decoder(weights, shape, ex);
+                                        const Exec&) const override {
+    return make_torch_decoder(weights, shape, chosen_place());
   }
   std::unique_ptr<TreeScorer> make_tree_scorer(const Weights& weights, const TreeShape& shape,
-                                               const Exec& ex) const override {
-    return native_engine().make_tree_scorer(weights, shape, ex);
+                                               const Exec&) const override {
+    return make_torch_tree_scorer(weights, shape, chosen_place());
+  }
+  bool has_fast_bf16() const override {
+    const at::Device device = device_of(chosen_device());
+    return device.is_cuda() ? gpu_has_bf16(std::max<int>(device.index(), 0)) : ddl::has_fast_bf16();
   }
 };
 

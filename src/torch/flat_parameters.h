@@ -16,6 +16,8 @@ namespace ddl {
 class FlatParameters {
  public:
   FlatParameters(Weights& weights, const at::Device& device);
+  // Without gradients.
+  static FlatParameters for_inference(const Weights& weights, const at::Device& device);
 
   // A leaf; the same one for the same place. `rows` counts those of the tensors that are joined after it, too.
   at::Tensor leaf(const std::string& name);
@@ -23,15 +25,17 @@ class FlatParameters {
 
   const at::Tensor& values() const { return values_; }
   const at::Tensor& gradients() const { return gradients_; }
+  bool trains() const { return gradients_.defined(); }
   const at::Device& device() const { return device_; }
   bool on_cpu() const { return device_.is_cpu(); }
   void download();  // values to the weights
   void upload();
 
  private:
+  FlatParameters(const Weights& weights, float* values, const at::Device& device);
   at::Tensor leaf(Index offset, const std::vector<std::int64_t>& shape);
 
-  Weights& weights_;
+  const Weights& weights_;
   const at::Device device_;
   at::Tensor host_, values_, gradients_;
   std::map<Index, at::Tensor> leaves_;

@@ -31,8 +31,8 @@ constexpr double kOwnNormEps = 1e-5;  // of norms that belong to a rule
 // What every formula has: parameters by name, the norm in front of each sublayer.
 class FormulaStream : public ResidualStream {
  public:
-  FormulaStream(const ModelConfig& config, FlatParameters& parameters, const StreamShape& shape)
-      : config_(config), parameters_(parameters), shape_(shape), S_(config.sublayers()) {}
+  FormulaStream(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations)
+      : config_(config), parameters_(parameters), activations_(activations), S_(config.sublayers()) {}
 
   at::Tensor start(const at::Tensor& x) override {
     begin(x);
@@ -62,21 +62,22 @@ class FormulaStream : public ResidualStream {
     const at::Tensor x_in = read(s);
     const at::Tensor c = at::rms_norm(x_in, {x_in.size(-1)}, parameter(name), config_.norm_eps);
     if (s < S_) steer(s, x_in, c);
-    return c.to(shape_.activations);
+    return c.to(activations_);
   }
 
   const ModelConfig config_;
   FlatParameters& parameters_;
-  const StreamShape shape_;
+  const at::ScalarType activations_;
   const Index S_;
 };
 
 // Rules of the fused pass: X_d += coef_d h (fused_rule.h).
 class FusedFormula final : public FormulaStream {
  public:
-  FusedFormula(const ModelConfig& config, FlatParameters& parameters, const StreamShape& shape,
-               FusedSpec spec)
-      : FormulaStream(config, parameters, shape), parts_(config, std::move(spec), parameters) {}
+  FusedFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations,
+               FusedSpec spec, EarlierTokens& earlier)
+      : FormulaStream(config, parameters, activations),
+        parts_(config, std::move(spec), parameters, earlier) {}
 
  private:
   void begin(const at::Tensor& x) override { X_ = parts_.expand(x); }
@@ -140,8 +141,8 @@ class HighwayFormula final : public FormulaStream {
 // x_in = sum_i alpha_i V_i, alpha = softmax(rho_i q . V_i); sources are outputs, or their sums over blocks.
 class DepthFormula final : public FormulaStream {
  public:
-  DepthFormula(const ModelConfig& config, FlatParameters& parameters, const StreamShape& shape, Index block)
-      : FormulaStream(config, parameters, shape), block_(block) {}
+  DepthFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations, Index block)
+      : FormulaStream(config, parameters, activations), block_(block) {}
 
  private:
   void begin(const at::Tensor& x) override { sources_ = {x}; }
@@ -166,8 +167,8 @@ class DepthFormula final : public FormulaStream {
 // X'_j = write_j h + sum_i mix_ij X_i, read by a mix; the readout sums the streams.
 class StreamsFormula : public FormulaStream {
  public:
-  StreamsFormula(const ModelConfig& config, FlatParameters& parameters, const StreamShape& shape, Index D)
-      : FormulaStream(config, parameters, shape), D_(D) {}
+  StreamsFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations, Index D)
+      : FormulaStream(config, parameters, activations), D_(D) {}
 
  protected:
   struct Mixing {
@@ -195,9 +196,9 @@ class StreamsFormula : public FormulaStream {
 
 class HyperFormula final : public StreamsFormula {
  public:
-  HyperFormula(const ModelConfig& config, FlatParameters& parameters, const StreamShape& shape, Index D,
+  HyperFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations, Index D,
                bool dynamic)
-      : StreamsFormula(config, parameters, shape, D), dynamic_(dynamic) {}
+      : StreamsFormula(config, parameters, activations, D), dynamic_(dynamic) {}
 
  private:
   Mixing mixing(Index s, const at::Tensor& X) override {
@@ -217,8 +218,8 @@ class HyperFormula final : public StreamsFormula {
 
 class ManifoldFormula final : public StreamsFormula {
  public:
-  ManifoldFormula(const ModelConfig& config, FlatParameters& parameters, const StreamShape& shape)
-      : StreamsFormula(config, parameters, shape, kPermutedStreams) {
+  ManifoldFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations)
+      : StreamsFormula(config, parameters, activations, kPermutedStreams) {
     // [P, D, D]: permutation p takes stream p(j) to j.
     at::Tensor all = at::zeros_like(parameters.values().narrow(0, 0, 1), at::kCPU)
                          .repeat({kPermutations * kPermutedStreams * kPermutedStreams});
@@ -259,18 +260,18 @@ Index whole_option(const ModelConfig& config, const std::string& key) {
 }  // namespace
 
 std::unique_ptr<ResidualStream> make_formula_stream(const ModelConfig& config, FlatParameters& parameters,
-                                                    const StreamShape& shape) {
+                                                    at::ScalarType activations, EarlierTokens& earlier) {
   const std::string& rule = config.residual();
-  if (rule == "decay-x0") return std::make_unique<DecayFormula>(config, parameters, shape);
-  if (rule == "highway") return std::make_unique<HighwayFormula>(config, parameters, shape);
-  if (rule == "attnres") return std::make_unique<DepthFormula>(config, parameters, shape, 1);
+  if (rule == "decay-x0") return std::make_unique<DecayFormula>(config, parameters, activations);
+  if (rule == "highway") return std::make_unique<HighwayFormula>(config, parameters, activations);
+  if (rule == "attnres") return std::make_unique<DepthFormula>(config, parameters, activations, 1);
   if (rule == "attnres-block")
-    return std::make_unique<DepthFormula>(config, parameters, shape,
+    return std::make_unique<DepthFormula>(config, parameters, activations,
                                           whole_option(config, "model.block_size"));
   if (rule == "hc" || rule == "hc-static")
-    return std::make_unique<HyperFormula>(config, parameters, shape, whole_option(config, "model.channels"),
-                                          rule == "hc");
-  if (rule == "mhc") return std::make_unique<ManifoldFormula>(config, parameters, shape);
+    return std::make_unique<HyperFormula>(config, parameters, activations,
+                                          whole_option(config, "model.channels"), rule == "hc");
+  if (rule == "mhc") return std::make_unique<ManifoldFormula>(config, parameters, activations);
   const bool known = rule == "baseline" || rule == "norm-write" || rule == "ihc" ||
                      rule.starts_with("ddl-") || rule.starts_with("wo-");
   const std::optional<FusedSpec> spec = known ? fused_spec(config) : std::nullopt;
@@ -278,7 +279,7 @@ std::unique_ptr<ResidualStream> make_formula_stream(const ModelConfig& config, F
     throw UserError(
         "nobody has written the formula of {} for GPUs (src/torch/formula_stream.cc); --device cpu trains it",
         rule);
-  return std::make_unique<FusedFormula>(config, parameters, shape, *spec);
+  return std::make_unique<FusedFormula>(config, parameters, activations, *spec, earlier);
 }
 
 }  // namespace ddl

@@ -1,7 +1,6 @@
 #include "torch/fused_formulas.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
@@ -23,8 +22,9 @@ std::optional<FusedSpec> fused_spec(const ModelConfig& config) {
   return fused->spec();
 }
 
-FusedFormulas::FusedFormulas(const ModelConfig& config, FusedSpec spec, FlatParameters& parameters)
-    : spec_(std::move(spec)), S_(config.sublayers()), parameters_(parameters) {}
+FusedFormulas::FusedFormulas(const ModelConfig& config, FusedSpec spec, FlatParameters& parameters,
+                             EarlierTokens& earlier)
+    : spec_(std::move(spec)), S_(config.sublayers()), parameters_(parameters), earlier_(earlier) {}
 
 std::string FusedFormulas::norm_name(Index s) const {
   return s == S_ ? "ln_f.weight" : fmt::format("transformer.h.{}.ln_{}.weight", s / 2, s % 2 + 1);
@@ -42,13 +42,10 @@ std::string FusedFormulas::compressor(Index s) const {
 
 // The last token has tap E - 1:  y_t = sum_s w_{E-1-s} x_{t-s}. `multiply` joins a tap with its tokens.
 template <class Multiply>
-static at::Tensor causal(const at::Tensor& x, Index taps, std::int64_t tokens, const Multiply& multiply) {
-  // Zeros in front of a sequence: two numbers for each dimension, the last first.
-  std::vector<std::int64_t> pad(static_cast<std::size_t>(2 * (x.dim() - 1)), 0);
-  pad[pad.size() - 2] = taps - 1;
-  const at::Tensor padded = at::constant_pad_nd(x, pad);
-  at::Tensor sum = multiply(0, padded.narrow(1, 0, tokens));
-  for (Index e = 1; e < taps; ++e) sum = sum + multiply(e, padded.narrow(1, e, tokens));
+static at::Tensor causal(const std::vector<at::Tensor>& earlier, const Multiply& multiply) {
+  const Index taps = std::ssize(earlier);
+  at::Tensor sum = multiply(0, earlier[taps - 1]);
+  for (Index e = 1; e < taps; ++e) sum = sum + multiply(e, earlier[taps - 1 - e]);
   return sum;
 }
 
@@ -57,7 +54,7 @@ at::Tensor FusedFormulas::expand(const at::Tensor& x) const {
   if (spec_.expand == Expand::kIdentity) return plane;
   if (spec_.expand == Expand::kRepeat) return plane.expand({x.size(0), x.size(1), spec_.channels, x.size(2)});
   const at::Tensor w = parameters_.leaf("input_embed.conv.weight");
-  return causal(plane, spec_.embed_taps, x.size(1),
+  return causal(earlier_.rows(0, plane, spec_.embed_taps),
                 [&](Index e, const at::Tensor& tokens) { return w.select(0, e) * tokens; });
 }
 
@@ -83,7 +80,7 @@ at::Tensor FusedFormulas::read(Index s, const at::Tensor& X) const {
   if (spec_.read == Read::kChannel) return (mix(s) * X).sum(2);
   const at::Tensor w = parameters_.leaf(compressor(s) + ".weight"),
                    read = parameters_.leaf(compressor(s) + ".read").unsqueeze(1);
-  return causal(X, spec_.state_taps, X.size(1),
+  return causal(earlier_.rows(1 + s, X, spec_.state_taps),
                 [&](Index e, const at::Tensor& tokens) { return (read * w.select(0, e) * tokens).sum(2); });
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "model/residual/fused_rule.h"
+#include "torch/earlier_tokens.h"
 #include "torch/flat_parameters.h"
 
 namespace ddl {
@@ -17,7 +18,8 @@ std::optional<FusedSpec> fused_spec(const ModelConfig& config);
 
 class FusedFormulas {
  public:
-  FusedFormulas(const ModelConfig& config, FusedSpec spec, FlatParameters& parameters);
+  FusedFormulas(const ModelConfig& config, FusedSpec spec, FlatParameters& parameters,
+                EarlierTokens& earlier = whole_sequences());
 
   const FusedSpec& spec() const { return spec_; }
   at::Tensor expand(const at::Tensor& x) const;
@@ -36,6 +38,7 @@ class FusedFormulas {
   const FusedSpec spec_;
   const Index S_;
   FlatParameters& parameters_;
+  EarlierTokens& earlier_;
 };
 
 }  // namespace ddl

@@ -15,6 +15,7 @@
 #include "model/residual/rule.h"
 #include "model/trainable.h"
 #include "torch/cuda/kernels.h"
+#include "torch/earlier_tokens.h"
 #include "torch/flat_parameters.h"
 
 namespace ddl {
@@ -57,9 +58,10 @@ struct StreamShape {
 // `weights` is where the parameters lie, on the CPU.
 std::unique_ptr<ResidualStream> make_verb_stream(const Weights& weights, const FlatParameters& parameters,
                                                  const StreamShape& shape, const Exec& ex);
-// Throws UserError where nobody has written the rule's formula.
+// Of any tokens, as `earlier` has them. Throws UserError where nobody has written the rule's formula.
 std::unique_ptr<ResidualStream> make_formula_stream(const ModelConfig& config, FlatParameters& parameters,
-                                                    const StreamShape& shape);
+                                                    at::ScalarType activations,
+                                                    EarlierTokens& earlier = whole_sequences());
 // Null where there is no kernel for the rule.
 std::unique_ptr<ResidualStream> make_kernel_stream(const ModelConfig& config, FlatParameters& parameters,
                                                    const StreamShape& shape, const cuda::Kernels& kernels);

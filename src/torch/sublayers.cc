@@ -58,16 +58,19 @@ Sublayers::Sublayers(const ModelConfig& config, FlatParameters& parameters, at::
     : config_(config), activations_(activations), kernels_(kernels) {
   wte_ = parameters.leaf("transformer.wte.weight");
   wte_gradient_ = wte_.grad();
+  // Weights that stay as they are need rounding only once.
+  const auto matrix = [&](const at::Tensor& w) { return parameters.trains() ? w : w.to(activations); };
+  head_ = matrix(wte_);
   const Index C = config.width, F = config.mlp_width(), K = config.head_size();
   for (Index i = 0; i < config.layers; ++i) {
     const std::string attn = fmt::format("transformer.h.{}.attn.", i),
                       mlp = fmt::format("transformer.h.{}.mlp.", i);
-    layers_.push_back({.qkv = parameters.leaf_of_joined(attn + "c_q.weight", 3 * C),
+    layers_.push_back({.qkv = matrix(parameters.leaf_of_joined(attn + "c_q.weight", 3 * C)),
                        .q_norm = parameters.leaf(attn + "q_rms.weight"),
                        .k_norm = parameters.leaf(attn + "k_rms.weight"),
-                       .out = parameters.leaf(attn + "c_proj.weight"),
-                       .gate_up = parameters.leaf_of_joined(mlp + "c_fc1.weight", 2 * F),
-                       .down = parameters.leaf(mlp + "c_proj.weight")});
+                       .out = matrix(parameters.leaf(attn + "c_proj.weight")),
+                       .gate_up = matrix(parameters.leaf_of_joined(mlp + "c_fc1.weight", 2 * F)),
+                       .down = matrix(parameters.leaf(mlp + "c_proj.weight"))});
   }
   at::Tensor table = at::empty({positions, K}, at::kFloat);
   fill_rope_table(static_cast<float*>(table.data_ptr()), positions, K, config.rope_base);
@@ -80,40 +83,55 @@ at::Tensor Sublayers::linear(const at::Tensor& x, const at::Tensor& w) const {
 
 at::Tensor Sublayers::embed(const at::Tensor& token_BT) const { return at::embedding(wte_, token_BT); }
 
-at::Tensor Sublayers::forward(Index s, const at::Tensor& context_BTC) const {
+at::Tensor Sublayers::rope_at(const at::Tensor& position_N) const {
+  return rope_TK_.index_select(0, position_N);
+}
+
+at::Tensor Sublayers::logits(const at::Tensor& context_RC) const {
+  return linear(context_RC, head_).to(at::kFloat);
+}
+
+at::Tensor Sublayers::forward(Index s, const at::Tensor& context_BTC, const Continued* continued) const {
   const Recompute recompute = config_.recomputes();
   const bool again = recompute == Recompute::kBlock || (recompute == Recompute::kMlp && s % 2 == 1);
   if (again && at::GradMode::is_enabled())
     return Recomputed::apply(context_BTC, reinterpret_cast<std::int64_t>(this), static_cast<std::int64_t>(s));
-  return s % 2 == 0 ? attention(s / 2, context_BTC) : mlp(s / 2, context_BTC);
+  return s % 2 == 0 ? attention(s / 2, context_BTC, continued) : mlp(s / 2, context_BTC);
 }
 
 // RMSNorm(rope(x)), as kernels/rope_qknorm.h has it, in f32.
-at::Tensor Sublayers::rotated_and_normed(const at::Tensor& x_BTHK, const at::Tensor& w_K) const {
-  const std::int64_t T = x_BTHK.size(1), K = x_BTHK.size(3), half = K / 2;
-  const at::Tensor table = rope_TK_.narrow(0, 0, T).unsqueeze(1), x = x_BTHK.to(at::kFloat);
+at::Tensor Sublayers::rotated_and_normed(const at::Tensor& x_BTHK, const at::Tensor& w_K,
+                                         const at::Tensor& rope_TK) const {
+  const std::int64_t K = x_BTHK.size(3), half = K / 2;
+  const at::Tensor table = rope_TK.unsqueeze(1), x = x_BTHK.to(at::kFloat);
   const at::Tensor cos = table.narrow(-1, 0, half), sin = table.narrow(-1, half, half);
   const at::Tensor a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
   const at::Tensor r = at::cat({a * cos - b * sin, a * sin + b * cos}, -1);
   return at::rms_norm(r, {K}, w_K, double{kQkNormEps}).to(activations_);
 }
 
-at::Tensor Sublayers::attention(Index layer, const at::Tensor& context_BTC) const {
+at::Tensor Sublayers::attention(Index layer, const at::Tensor& context_BTC,
+                                const Continued* continued) const {
   const Layer& w = layers_[layer];
   const std::int64_t B = context_BTC.size(0), T = context_BTC.size(1), H = config_.heads,
                      K = config_.head_size();
   const at::Tensor qkv = linear(context_BTC, w.qkv).view({B, T, 3, H, K});
+  const at::Tensor rope_TK = continued ? continued->rope_NK : rope_TK_.narrow(0, 0, T);
   at::Tensor q, k;
   if (kernels_ && K <= cuda::kMaxHeadSize) {
-    std::tie(q, k) = kernel_rope_qknorm(*kernels_, qkv, w.q_norm, w.k_norm, rope_TK_);
+    std::tie(q, k) = kernel_rope_qknorm(*kernels_, qkv, w.q_norm, w.k_norm, rope_TK);
   } else {
-    q = rotated_and_normed(qkv.select(2, 0), w.q_norm);
-    k = rotated_and_normed(qkv.select(2, 1), w.k_norm);
+    q = rotated_and_normed(qkv.select(2, 0), w.q_norm, rope_TK);
+    k = rotated_and_normed(qkv.select(2, 1), w.k_norm, rope_TK);
   }
+  const at::Tensor v = qkv.select(2, 2);
   const at::Tensor attended =
-      at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), qkv.select(2, 2).transpose(1, 2),
-                                       {}, /*dropout_p=*/0.0, /*is_causal=*/true);
-  return linear(attended.transpose(1, 2).reshape({B, T, H * K}), w.out);
+      continued
+          ? continued->past.attend(layer, q.squeeze(0), k.squeeze(0), v.squeeze(0))
+          : at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), {},
+                                             /*dropout_p=*/0.0, /*is_causal=*/true)
+                .transpose(1, 2);
+  return linear(attended.reshape({B, T, H * K}), w.out);
 }
 
 at::Tensor Sublayers::mlp(Index layer, const at::Tensor& context_BTC) const {

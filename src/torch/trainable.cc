@@ -17,23 +17,13 @@
 #include "torch/flat_parameters.h"
 #include "torch/residual_stream.h"
 #include "torch/sublayers.h"
+#include "torch/translated.h"
 
 namespace ddl {
 namespace {
 
-// Torch's errors as ours. Its messages have a stack trace after the first line.
-template <class Body>
-auto translated(const Body& body) {
-  try {
-    return body();
-  } catch (const c10::OutOfMemoryError&) {
-    throw UserError(
-        "the GPU's memory is too small for this batch; a smaller train.batch with a larger train.accumulate, "
-        "or model.recompute=block, needs less");
-  } catch (const c10::Error& error) {
-    throw std::runtime_error("torch: " + std::string(error.what_without_backtrace()));
-  }
-}
+constexpr const char* kLessMemory =
+    "a smaller train.batch with a larger train.accumulate, or model.recompute=block, needs less";
 
 class TorchTrainable final : public TrainableModel {
  public:
@@ -62,15 +52,15 @@ class TorchTrainable final : public TrainableModel {
   Optimizer& optimizer() override { return *optimizer_; }
 
   void download(const Exec&) override {
-    if (on_device_) translated([&] { parameters_.download(), on_device_->download(); });
+    if (on_device_) translated(kLessMemory, [&] { parameters_.download(), on_device_->download(); });
   }
   void upload(const Exec& ex) override {
     weights_.update_copy(ex);
-    if (on_device_) translated([&] { parameters_.upload(), on_device_->upload(); });
+    if (on_device_) translated(kLessMemory, [&] { parameters_.upload(), on_device_->upload(); });
   }
 
   double loss(const BatchView& batch, const TokenScores& scores, const Exec& ex) override {
-    return translated([&] {
+    return translated(kLessMemory, [&] {
       const at::NoGradGuard no_graph;
       return sublayers_.loss(rows(forward(batch, ex)), targets(batch), scores, 0, nullptr);
     });
@@ -78,7 +68,7 @@ class TorchTrainable final : public TrainableModel {
 
   double loss_and_grad(const BatchView& batch, double grad_scale, const Exec& ex) override {
     DDL_CHECK(grad_scale != 0, "grad_scale 0 is loss()");
-    return translated([&] {
+    return translated(kLessMemory, [&] {
       const at::AutoGradMode with_graph(true);
       const at::Tensor context = forward(batch, ex);
       at::Tensor dcontext;
@@ -108,7 +98,7 @@ class TorchTrainable final : public TrainableModel {
   }
 
   Optimizer::Update update(double lr, const Exec& ex) override {
-    if (on_device_) return translated([&] { return on_device_->step(weights_, lr, ex); });
+    if (on_device_) return translated(kLessMemory, [&] { return on_device_->step(weights_, lr, ex); });
     return optimizer_->step(weights_.values(), gradients(), weights_.copy(), lr, ex);
   }
   void discard_gradients(const Exec&) override { parameters_.gradients().zero_(); }
@@ -135,7 +125,7 @@ class TorchTrainable final : public TrainableModel {
       return make_verb_stream(weights_, parameters_, stream_shape, ex);
     if (place.stream != StreamKind::kFormulas && place.kernels)
       if (auto fused = make_kernel_stream(config_, parameters_, stream_shape, *place.kernels)) return fused;
-    return make_formula_stream(config_, parameters_, stream_shape);
+    return make_formula_stream(config_, parameters_, activations_);
   }
 
   at::Tensor forward(const BatchView& batch, const Exec& ex) {
@@ -175,8 +165,9 @@ class TorchTrainable final : public TrainableModel {
 std::unique_ptr<TrainableModel> make_torch_trainable(const ModelConfig& config, BatchShape shape,
                                                      const OptimizerConfig& optimizer, std::uint64_t seed,
                                                      const Exec& ex, const TorchPlace& place) {
-  return translated(
-      [&] { return std::make_unique<TorchTrainable>(config, shape, optimizer, seed, ex, place); });
+  return translated(kLessMemory, [&] {
+    return std::make_unique<TorchTrainable>(config, shape, optimizer, seed, ex, place);
+  });
 }
 
 }  // namespace ddl

@@ -1,4 +1,4 @@
-// A model that learns, on torch. Decoders and scorers of this engine are the native ones, on the CPU.
+// A model that learns, on torch.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -92,9 +92,20 @@ TEST(DeviceOptimizer, AdamWWithDecayClippingAndAverage) {
   config.weight_decay = 0.1, config.clip = 0.5, config.average = 0.99, config.decay = "all-but-norms";
   check_updates(config);
 }
-TEST(DeviceOptimizer, MuonRunsOnTheHost) {
+TEST(DeviceOptimizer, Muon) {
   OptimizerConfig config;
   config.choose("muon");
+  check_updates(config);
+  config.weight_decay = 0.1, config.clip = 0.5, config.average = 0.99;
+  check_updates(config);
+}
+// One that nobody has written for devices.
+TEST(DeviceOptimizer, AnotherRunsOnTheHost) {
+  OptimizerEntry entry = find_optimizer("adamw");
+  entry.name = "own";
+  register_optimizer(entry);
+  OptimizerConfig config;
+  config.choose("own");
   check_updates(config);
 }
 

@@ -67,22 +67,60 @@ case "$case" in
     done
     echo "torch, 2 ranks, train.zero: the same bits"
     ;;
-  use) # a model trained on torch, used by both engines: the same text and the same numbers
+  use) # a model used by both engines: the same texts, the same numbers to rounding
     train run --engine torch --device cpu
+    ask="--prompt a=3 --max-new-tokens 40 --weights f32"
     for engine in native torch; do
-      for weights in auto f32; do
-        "$program" generate run --engine $engine --weights $weights --prompt "a=3 b=7 a?" --max-new-tokens 40 --num 3 --seed 5 >text-$engine-$weights 2>log ||
-          fail "$(tail -3 log)"
-      done
+      # shellcheck disable=SC2086
+      "$program" generate run --engine $engine $ask --temperature 0 >greedy-$engine 2>log || fail "$(tail -3 log)"
+      # shellcheck disable=SC2086
+      "$program" generate run --engine $engine $ask --num 3 --seed 5 >sampled-$engine 2>log || fail "$(tail -3 log)"
       "$program" eval run --engine $engine --text text.jsonl --json >eval-$engine 2>log || fail "$(tail -3 log)"
-      sed -i -E 's/"(seconds|tokens_per_s|time|elapsed_s|created|date)":[^,}]*//g' eval-$engine
+      head -c 3000 text.jsonl | "$program" score run - --engine $engine --json >score-$engine 2>log || fail "$(tail -3 log)"
     done
-    for weights in auto f32; do
-      cmp text-native-$weights text-torch-$weights || fail "generate --weights $weights: another text"
+    for text in greedy sampled; do
+      cmp $text-native $text-torch || fail "generate: another text, $text"
     done
-    cmp eval-native eval-torch || fail "eval: other numbers: $(cat eval-native eval-torch)"
-    [ -s text-torch-f32 ] && grep -q '[0-9]' eval-torch || fail "nothing to compare"
-    echo "generate: the same texts; eval: $(head -c 300 eval-torch)"
+    [ "$(wc -c <sampled-torch)" -gt 60 ] || fail "nothing to compare"
+    echo "generate: the same texts"
+    numbers() { grep -o "\"$1\":[-0-9.e]*" "$2" | cut -d: -f2; } # KEY, FILE
+    apart() { # KEY, WHAT: the largest difference of both engines' numbers, and how many there are
+      paste <(numbers "$1" "$2-native") <(numbers "$1" "$2-torch") |
+        awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { printf "%.3g of %d", m, NR }'
+    }
+    for what in "loss eval" "log_probability score"; do
+      # shellcheck disable=SC2086
+      d=$(apart $what)
+      echo "$what: largest difference $d"
+      below "${d% of*}" 1e-5 && [ "${d#*of }" -ge 1 ] || fail "$what: $d"
+      [ "${d% of*}" != 0 ] || fail "torch has native's bits: it did not compute"
+    done
+    # Small weights that are stored are widened, exactly.
+    "$program" quantize run --weights q8 --out small >log 2>&1 || fail "$(tail -3 log)"
+    for engine in native torch; do
+      # shellcheck disable=SC2086
+      "$program" generate small --engine $engine $ask --temperature 0 >small-$engine 2>log || fail "$(tail -3 log)"
+    done
+    cmp small-native small-torch || fail "generate: another text from stored q8 weights"
+    echo "stored q8 weights: the same text"
+    # A server: the greedy text of the command.
+    "$program" serve run --engine torch --device cpu --port 0 --json >serving 2>log &
+    server=$!
+    trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
+    for _ in $(seq 100); do grep -q address serving && break || sleep 0.1; done
+    port=$(grep -o '"address":"[^"]*"' serving | grep -o '[0-9]*"$' | tr -d '"')
+    body='{"prompt": "a=3", "max_tokens": 40, "temperature": 0}'
+    for _ in $(seq 100); do # until the model is loaded
+      exec 3<>"/dev/tcp/127.0.0.1/$port" || fail "no server: $(cat log)"
+      printf 'POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nContent-Type: application/json\r\nContent-Length: %s\r\nConnection: close\r\n\r\n%s' \
+        "$port" "${#body}" "$body" >&3
+      answer=$(cat <&3)
+      exec 3<&-
+      case "$answer" in *'"text"'*) break ;; *) sleep 0.1 ;; esac
+    done
+    said=$(echo "$answer" | grep -o '"text":"[^"]*"' | cut -d'"' -f4)
+    [ -n "$said" ] && grep -qF -- "a=3$(printf '%b' "$said" | head -1)" greedy-torch || fail "serve: $answer"
+    echo "serve: the same text"
     ;;
   refused) # one clear line each, and exit 2
     refused() { # what must be said; the rest is a command
@@ -97,14 +135,18 @@ case "$case" in
     }
     # shellcheck disable=SC2086
     {
+      train run
       if [ ! -e /dev/nvidia0 ]; then
         refused "no NVIDIA driver" "$program" train $small --out r --device cuda
         refused "no NVIDIA driver" "$program" train $small --out r --device cuda:3 --engine torch
+        refused "no NVIDIA driver" "$program" generate run --device cuda --prompt "a=3"
+        refused "no NVIDIA driver" "$program" eval run --device cuda --text text.jsonl
+        refused "no NVIDIA driver" "$program" score run --device cuda --text text.jsonl
       fi
       refused "expected cpu, cuda, cuda:N" "$program" train $small --out r --device gpu
       refused "computes on the CPU" "$program" train $small --out r --device cuda --engine native
+      refused "would widen them" "$program" generate run --engine torch --weights q8 --prompt "a=3"
       # The part is not there: a program without the library beside it.
-      train run
       mkdir alone && cp "$program" alone/ddl
       refused "./ddl setup torch" alone/ddl train $small --out r --engine torch
       refused "./ddl setup torch" alone/ddl train $small --out r --device cpu

@@ -8,6 +8,7 @@
 #include "core/plugin.h"
 #include "core/rng.h"
 #include "dist/comm.h"
+#include "model/oracle_model.h"
 #include "model/residual/registry.h"
 #include "small_run.h"
 #include "torch/cpu_kernels.h"
@@ -97,13 +98,6 @@ std::unique_ptr<TrainableModel> torch_model(const Try& t, StreamKind stream = St
   return make_torch_trainable(
       config_of(t), t.shape, OptimizerConfig{}, 1, kEx,
       {.stream = stream, .kernels = stream == StreamKind::kKernels ? &cpu_kernels() : nullptr});
-}
-
-// Gradients that vanish by a symmetry of mhc, so that nothing but rounding is left (tests/model/oracle_model.h).
-bool vanishes(const ModelConfig& m, const std::string& name) {
-  return name.starts_with("transformer.h.0.mhc_attn.read.") ||
-         name.starts_with("transformer.h.0.mhc_attn.mix.") ||
-         name.starts_with(fmt::format("transformer.h.{}.mhc_mlp.mix.", m.layers - 1));
 }
 
 // |a - b| / |b| for every tensor. What vanishes is measured by all gradients.

@@ -1,5 +1,7 @@
 #include "model/native/engine.h"
 
+#include "kernels/isa.h"
+
 namespace ddl {
 namespace {
 
@@ -19,6 +21,7 @@ class NativeEngine final : public Engine {
                                                const Exec& ex) const override {
     return make_native_tree_scorer(weights, shape, ex);
   }
+  bool has_fast_bf16() const override { return ddl::has_fast_bf16(); }
 };
 
 }  // namespace

@@ -12,18 +12,6 @@ namespace {
 
 constexpr Index kMuonGrain = 1 << 16;
 
-// x (a + b x^2 + c x^4) takes singular values from (0, 1] towards 1, small ones by a factor of a. After five
-// times those above about 0.01 lie between the polynomial's extremes, 0.68 and 1.20.
-constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
-
-// An orthogonal matrix has entries of root mean square 1 / sqrt(max(rows, cols)); AdamW's updates were
-// measured to have about 0.2 (Liu et al., 2025). So scaled, a learning rate and a weight decay mean the same
-// to both.
-constexpr double kAdamWRms = 0.2;
-
-// A mean square this small is lost in f32: such a matrix has no direction to go.
-constexpr double kSmallestRms = 1e-15;
-
 bool is_muons(const TensorEntry& t) { return t.hidden_matrix && std::min(t.rows, t.cols) > 1; }
 
 std::vector<TensorEntry> tensors_of(const ParamTable& table, double hidden_lr_factor, bool muons) {
@@ -81,7 +69,7 @@ double Muon::take_direction(const TensorEntry& t, float* m_n, const OptimizerSte
     }
   });
   const double norm = std::sqrt(sum_of_squares(x_n, t.count, ex));
-  const bool lost = norm < kSmallestRms * std::sqrt(static_cast<double>(t.count));
+  const bool lost = norm < MuonOptions::kSmallestRms * std::sqrt(static_cast<double>(t.count));
   const float factor = lost ? 0.0f : static_cast<float>(1 / norm);
   parallel_chunks(t.count, kMuonGrain, ex, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) x_n[i] *= factor;
@@ -100,9 +88,10 @@ void Muon::orthogonalise(Index rows, Index cols, const Exec& ex) {
                        ex);
     gemm<float, float>(factor_, side, Write::kOverwrite, {gram_, side}, {gram_, side}, side, side, side, ex);
     parallel_chunks(side * side, kMuonGrain, ex, [&](Index begin, Index end) {
-      for (Index j = begin; j < end; ++j) factor_[j] = kB * gram_[j] + kC * factor_[j];
+      for (Index j = begin; j < end; ++j)
+        factor_[j] = MuonOptions::kB * gram_[j] + MuonOptions::kC * factor_[j];
     });
-    for (Index j = 0; j < side; ++j) factor_[j * side + j] += kA;
+    for (Index j = 0; j < side; ++j) factor_[j * side + j] += MuonOptions::kA;
     const Matrix<float> factor{factor_, side};
     gemm<float, float>(next_, cols, Write::kOverwrite, wide ? factor : x, wide ? x : factor, rows, cols, side,
                        ex);
@@ -114,8 +103,8 @@ void Muon::orthogonalise(Index rows, Index cols, const Exec& ex) {
 void Muon::apply(const TensorEntry& t, const OptimizerStep& step, const Exec& ex) const {
   const double lr = step.lr * t.lr_factor;
   const float keep = static_cast<float>(1 - lr * (t.decays ? step.weight_decay : 0));
-  const float rate =
-      static_cast<float>(lr * kAdamWRms * std::sqrt(static_cast<double>(std::max(t.rows, t.cols))));
+  const float rate = static_cast<float>(lr * MuonOptions::kAdamWRms *
+                                        std::sqrt(static_cast<double>(std::max(t.rows, t.cols))));
   float* p_n = step.params + t.offset;
   bf16* copy_n = step.copy ? step.copy + t.offset : nullptr;
   parallel_chunks(t.count, kMuonGrain, ex, [&](Index begin, Index end) {

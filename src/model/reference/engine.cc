@@ -231,6 +231,7 @@ class ReferenceEngine final : public Engine {
                                                const Exec&) const override {
     return std::make_unique<ReferenceTreeScorer>(weights, shape);
   }
+  bool has_fast_bf16() const override { return false; }
 };
 
 }  // namespace
