@@ -1,9 +1,11 @@
 """The package against the program: the same numbers, the same errors."""
 
+import ast
 import json
 import math
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -250,6 +252,24 @@ def test_config_and_description(model):
     assert model.sublayers == 4 and model.context == 48 and model.parameters > 1000
     assert "ddl-cc" in repr(model) and pathlib.Path(model.folder).is_dir()
     assert all(getattr(deepdelta, name).__doc__ for name in ("load", "train", "evaluate", "metrics", "Model", "Run"))
+
+
+def test_the_stubs_are_the_modules():
+    module = deepdelta._core
+    stubs = ast.parse((pathlib.Path(module.__file__).parent / "_core.pyi").read_text())
+    kinds = (ast.FunctionDef, ast.ClassDef)
+
+    def compare(there, body):
+        names = [each.name for each in body if isinstance(each, kinds)]
+        assert sorted(names) == sorted(name for name, each in vars(there).items() if name == "__init__" or not name.startswith("_"))
+        for each in body:
+            if isinstance(each, ast.FunctionDef) and not each.decorator_list:
+                signature = getattr(there, each.name).__doc__.splitlines()[0]  # as nanobind writes it: name(argument: type, ...)
+                assert [a.arg for a in each.args.args] == re.findall(r"(?:^\w+\(|, )(\w+)(?=[:,)])", signature), signature
+
+    compare(module, stubs.body)
+    compare(module.Model, next(each for each in stubs.body if getattr(each, "name", "") == "Model").body)
+    assert (pathlib.Path(deepdelta.__file__).parent / "py.typed").exists()
 
 
 # What a process of its own begins with: pytest's has a stack for signals already, by its faulthandler.
