@@ -8,6 +8,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
+#include "core/signal_stack.h"
 #include "eval/results.h"
 #include "eval/run_tasks.h"
 #include "eval/score_text.h"
@@ -59,17 +61,41 @@ Exec exec_with(int threads) {
   return ex;
 }
 
+// While one lives, other threads of Python run, and a signal does no harm to what is computed here.
+struct Computing {
+  nb::gil_scoped_release released;
+  SignalStack signal_stack;
+};
+
+// A signal only leaves a note for Python, which reads it when it runs. So long computations let it, a few times a second:
+// after a Ctrl-C they end with KeyboardInterrupt.
+class Interruption {
+ public:
+  void look() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return;
+    next_ = now + std::chrono::milliseconds(100);
+    const nb::gil_scoped_acquire held;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point next_{};
+};
+
 class PythonModel {
  public:
   PythonModel(const std::string& path, const std::string& precision, const std::string& tokenizer,
               int threads)
-      : ex_(exec_with(threads)),
-        loaded_(load_model(path,
-                           {.precision = precision,
-                            .engine = "",
-                            .tokenizer = tokenizer,
-                            .missing_tokenizer = LoadOptions::kAccept},
-                           ex_)) {}
+      : ex_(exec_with(threads)), loaded_([&] {
+          const Computing computing;
+          return load_model(path,
+                            {.precision = precision,
+                             .engine = "",
+                             .tokenizer = tokenizer,
+                             .missing_tokenizer = LoadOptions::kAccept},
+                            ex_);
+        }()) {}
 
   const ModelConfig& config() const { return loaded_.weights.config(); }
   const LoadedModel& loaded() const { return loaded_; }
@@ -107,12 +133,14 @@ class PythonModel {
   std::vector<std::string> generate(const std::string& prompt, Index count, const GenerateOptions& options,
                                     const std::function<void(const std::string&)>& on_text) {
     // In this order: who waits for the model must not hold what the one that computes needs to call back.
-    const nb::gil_scoped_release released;
+    const Computing computing;
     const std::lock_guard lock(one_at_a_time_);
     const Index slots = std::min<Index>(count, 16);
     if (!decoder_ || decoder_slots_ != slots)
       decoder_ = make_decoder(loaded_.weights, {.slots = decoder_slots_ = slots}, ex_);
+    Interruption interruption;
     const auto text = [&](Index, std::string_view piece) {
+      interruption.look();
       if (!on_text) return;
       const nb::gil_scoped_acquire held;
       on_text(std::string(piece));
@@ -127,10 +155,15 @@ class PythonModel {
   Array<double> logprobs(const TokenArray& tokens) {
     std::vector<double> numbers;
     {
-      const nb::gil_scoped_release released;
+      const Computing computing;
+      Interruption interruption;
       score_text(
           loaded_.weights, view(tokens), {},
-          [&](const ScoredToken& t) { numbers.push_back(t.log_probability); }, ex_);
+          [&](const ScoredToken& t) {
+            interruption.look();
+            numbers.push_back(t.log_probability);
+          },
+          ex_);
     }
     const std::size_t count = numbers.size();
     return hand_over(std::move(numbers), {count});
@@ -141,7 +174,7 @@ class PythonModel {
     const auto N = tokens.shape(0), V = static_cast<std::size_t>(config().vocab);
     std::vector<float> numbers(N * V);
     {
-      const nb::gil_scoped_release released;
+      const Computing computing;
       const auto tree = make_tree_scorer(loaded_.weights, {}, ex_);
       const TreeRun run{.depth = 0, .position = 0, .tokens = view(tokens), .first_wanted = 0};
       if (N > 0)
@@ -160,7 +193,7 @@ class PythonModel {
   // Of many requests at once; beginnings they share are computed once.
   std::vector<std::pair<double, bool>> score(
       const std::vector<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>>& pairs) {
-    const nb::gil_scoped_release released;
+    const Computing computing;
     std::vector<ScoreRequest> requests;
     for (const auto& [context, continuation] : pairs) {
       if (context.empty())
@@ -168,8 +201,10 @@ class PythonModel {
       requests.push_back({context, continuation});
     }
     Scorer scorer(loaded_.weights, {}, ex_);
+    Interruption interruption;
     std::vector<std::pair<double, bool>> out;
-    for (const Score& s : scorer.score_all(requests)) out.emplace_back(s.log_likelihood, s.greedy);
+    for (const Score& s : scorer.score_all(requests, [&](Index) { interruption.look(); }))
+      out.emplace_back(s.log_likelihood, s.greedy);
     return out;
   }
 
@@ -177,7 +212,7 @@ class PythonModel {
   nb::dict trace(const TokenArray& tokens) {
     Trace trace;
     {
-      const nb::gil_scoped_release released;
+      const Computing computing;
       trace = trace_tokens(loaded_.weights, view(tokens), ex_);
     }
     nb::dict out;
@@ -224,7 +259,7 @@ std::tuple<std::string, std::int64_t, int> train(const std::string& config, cons
       const nb::gil_scoped_acquire held;
       on_record(to_line(record));
     };
-  const nb::gil_scoped_release released;
+  const Computing computing;
   const StopSignals signals;
   const RunOutcome outcome = run_training(request, signals, exec_with(threads));
   return {outcome.folder, outcome.step, outcome.signal};
@@ -232,13 +267,17 @@ std::tuple<std::string, std::int64_t, int> train(const std::string& config, cons
 
 std::string evaluate(PythonModel& model, const std::vector<std::string>& tasks, const std::string& data,
                      Index shots, Index limit) {
-  const nb::gil_scoped_release released;
+  const Computing computing;
   EvalRequest request;
   request.tasks = find_tasks(tasks, {});
   request.data = data, request.shots = shots, request.limit = limit, request.context = model.config().context;
   Scorer scorer(model.loaded().weights, {}, model.exec());
+  Interruption interruption;
   const auto score = [&](std::span<const ScoreRequest> requests, Scorer::Scored scored) {
-    scorer.score(requests, scored);
+    scorer.score(requests, [&](Index request, const Score& found) {
+      interruption.look();
+      scored(request, found);
+    });
   };
   return to_line(report_json(run_tasks(request, model.tokenizer(), score, model.exec())));
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Iterator, Mapping, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Sequence, Union, overload
 
 import numpy as np
 
@@ -83,7 +83,8 @@ class Model:
     @property
     def config(self) -> dict[str, Any]:
         """Every option `model.*`."""
-        return json.loads(self._core.config_json())
+        options: dict[str, Any] = json.loads(self._core.config_json())
+        return options
 
     def encode(self, text: str, *, begin: bool = True) -> np.ndarray:
         """The tokens of a text, int32. `begin` puts end of text in front, as a document begins in training."""
@@ -96,6 +97,38 @@ class Model:
     def decode_bytes(self, tokens: Tokens) -> bytes:
         return self._core.decode(_tokens(tokens))
 
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        count: None = None,
+        max_new_tokens: int = 256,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+        on_text: Callable[[str], None] | None = None,
+    ) -> str: ...
+    @overload
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        count: int,
+        max_new_tokens: int = 256,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+        on_text: Callable[[str], None] | None = None,
+    ) -> list[str]: ...
     def generate(
         self,
         prompt: str = "",
@@ -115,6 +148,10 @@ class Model:
 
         A temperature of 0 always takes the most likely token. The same seed gives the same text.
         """
+        if count is not None and count < 1:
+            raise Error(f"count: expected 1 or more, found {count}")
+        if max_new_tokens < 0:
+            raise Error(f"max_new_tokens: expected 0 or more, found {max_new_tokens}")
         texts = self._core.generate(
             prompt, 1 if count is None else count, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty,
             seed, list(stop), on_text,
@@ -177,7 +214,10 @@ class Run:
 
     def records(self, event: str | None = None) -> Iterator[dict[str, Any]]:
         """The records of metrics.jsonl one by one; only those of one kind ("step", "validation", "gates", ...) if named."""
-        with open(os.path.join(self.path, "metrics.jsonl"), encoding="utf-8") as lines:
+        path = os.path.join(self.path, "metrics.jsonl")
+        if not os.path.exists(path):
+            raise Error(f"{path}: there is no such file; a run has it from its first step on")
+        with open(path, encoding="utf-8") as lines:
             for line in lines:
                 if not line.endswith("\n"):
                     return  # it is being written
@@ -218,12 +258,15 @@ def train(
     config: a TOML file, or options as a dictionary: {"model.residual": "ddl-cc", "train": {"steps": 100}}. `on_record` hears
     every record as it is written. Ctrl-C saves a checkpoint and raises KeyboardInterrupt; `resume=True` goes on from there.
     """
-    given = isinstance(config, Mapping)
-    # A rule brings options of its own, so it must be known first.
-    sets = sorted(_settings(config), key=lambda each: not each.startswith("model.residual=")) if given else []
+    file, sets = "", []
+    if isinstance(config, Mapping):
+        # A rule brings options of its own, so it must be known first.
+        sets = sorted(_settings(config), key=lambda each: not each.startswith("model.residual="))
+    else:
+        file = os.fspath(config)
     hear = None if on_record is None else (lambda line: on_record(json.loads(line)))
     folder, steps, stopped_by = _core.train(
-        "" if given else os.fspath(config), preset, os.fspath(data), os.fspath(out), sets, resume, threads, hear
+        file, preset, os.fspath(data), os.fspath(out), sets, resume, threads, hear
     )
     if stopped_by:
         raise KeyboardInterrupt(f"{folder}: stopped at step {steps} and saved; train(..., resume=True) goes on")
@@ -237,4 +280,5 @@ def evaluate(
     if not isinstance(model, Model):
         model = load(model)
     names = [tasks] if isinstance(tasks, str) else list(tasks)
-    return json.loads(_core.evaluate(model._core, names, os.fspath(data), shots, limit))
+    report: dict[str, Any] = json.loads(_core.evaluate(model._core, names, os.fspath(data), shots, limit))
+    return report

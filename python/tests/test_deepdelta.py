@@ -1,9 +1,12 @@
 """The package against the program: the same numbers, the same errors."""
 
+import ast
 import json
 import math
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import threading
@@ -24,9 +27,9 @@ SETS = {
 
 
 def ddl(*arguments, cwd):
-    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, cwd=cwd)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()  # not text=True, which would change what a model says: \r\n
 
 
 @pytest.fixture(scope="session")
@@ -115,14 +118,34 @@ def test_generation(model, folder):
     assert "a=3 " + text == shown.removesuffix("\n")
     pieces = []
     assert model.generate("a=3 ", max_new_tokens=20, temperature=0, on_text=pieces.append) == text == "".join(pieces)
+    # Every option reaches the sampler; without the string that stops it, the others show for longer.
+    options = {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "repetition_penalty": 1.3, "seed": 5}
+    flags = [str(each) for name, value in options.items() for each in (f"--{name.replace('_', '-')}", value)]
+    for stop in ([], ["="]):
+        shown = ddl("generate", folder / "run", "--prompt", "a=3 ", "--max-new-tokens", 40, "--weights", "f32", *flags, *(["--stop", *stop] if stop else []), cwd=folder)
+        assert "a=3 " + model.generate("a=3 ", max_new_tokens=40, stop=stop, **options) == shown.removesuffix("\n")
     several = model.generate("a=3 ", count=3, max_new_tokens=8, seed=1)
     assert len(several) == 3 and several == model.generate("a=3 ", count=3, max_new_tokens=8, seed=1)
     with pytest.raises(RuntimeError, match="stop here"):
         def stop(piece):
             raise RuntimeError("stop here")
         model.generate("a=3 ", on_text=stop)
-    with pytest.raises(deepdelta.Error):
-        model.generate("a", temperature=-1)
+    for wrong in ({"temperature": -1}, {"count": 0}, {"count": -3}, {"max_new_tokens": -1}):
+        with pytest.raises(deepdelta.Error):
+            model.generate("a", **wrong)
+
+
+def test_a_model_is_loaded_as_asked(model, folder):
+    (folder / "some.txt").write_text("a=3 b=7 a?3 b?7")
+    lines = ddl("score", folder / "run", "--text", "some.txt", "--json", "--precision", "bf16", cwd=folder).splitlines()
+    coarse = deepdelta.load(folder / "run", precision="bf16").logprobs("a=3 b=7 a?3 b?7")
+    assert coarse.tolist() == [json.loads(line)["log_probability"] for line in lines[:-1]]
+    assert not np.array_equal(coarse, model.logprobs("a=3 b=7 a?3 b?7"))
+    ddl("export", folder / "run", "--out", folder / "bare", cwd=folder)
+    (folder / "bare" / "tokenizer.json").unlink()
+    assert np.array_equal(deepdelta.load(folder / "bare", tokenizer="bytes").encode("a=3"), model.encode("a=3"))
+    with pytest.raises(deepdelta.Error, match="name a tokenizer"):
+        deepdelta.load(folder / "bare").encode("a=3")
 
 
 def test_tokens_in_many_forms(model):
@@ -141,11 +164,29 @@ def test_tokens_in_many_forms(model):
         model.trace([1] * 100)
 
 
+def test_ctrl_c_saves_and_training_goes_on(run, folder):
+    def stop(record):
+        if record["event"] == "step" and record["step"] == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="resume=True"):
+        deepdelta.train(SETS, folder / "data", folder / "stopped", on_record=stop)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    again = deepdelta.train(SETS, folder / "data", folder / "stopped", resume=True)
+    assert np.array_equal(again.metrics(["loss"])["loss"], run.metrics(["loss"])["loss"])
+
+
 def test_errors_are_sentences(folder, model):
+    with pytest.raises(deepdelta.Error, match="File name too long"):
+        deepdelta.load("x" * 5000)
     with pytest.raises(deepdelta.Error, match="no such folder"):
         deepdelta.load(folder / "nothing")
     with pytest.raises(deepdelta.Error, match="did you mean"):
         deepdelta.train({"model.widht": 3}, folder / "data", folder / "x")
+    with pytest.raises(deepdelta.Error, match="no such"):
+        list(deepdelta.Run(folder / "nothing").records())
+    with pytest.raises(deepdelta.Error, match="no such"):
+        deepdelta.Run(folder / "nothing").metrics()
     with pytest.raises(ValueError):
         deepdelta.evaluate(model, ["no such task"], folder)
     assert issubclass(deepdelta.Error, ValueError)
@@ -159,6 +200,12 @@ def test_evaluation(folder, model):
     ours = deepdelta.evaluate(model, "sciq", folder / "tasks")
     theirs = json.loads(ddl("eval", folder / "run", "--tasks", "sciq", "--data", "tasks", "--json", cwd=folder))
     assert ours["results"] == theirs["results"]
+    (rows / "test.jsonl").write_text((json.dumps(row) + "\n") * 3)
+    (rows / "train.jsonl").write_text((json.dumps(row) + "\n") * 3)
+    ours = deepdelta.evaluate(model, ["sciq"], folder / "tasks", limit=2, shots=1)
+    theirs = json.loads(ddl("eval", folder / "run", "--tasks", "sciq", "--data", "tasks", "--json", "--limit", 2, "--shots", 1, cwd=folder))
+    assert ours["results"] == theirs["results"] and ours["results"]["sciq"]["sample_len"] == 2
+    assert ours["data_hash"] == theirs["data_hash"], "the same texts: as many examples before each question"
 
 
 def test_other_threads_go_on(model):
@@ -205,3 +252,125 @@ def test_config_and_description(model):
     assert model.sublayers == 4 and model.context == 48 and model.parameters > 1000
     assert "ddl-cc" in repr(model) and pathlib.Path(model.folder).is_dir()
     assert all(getattr(deepdelta, name).__doc__ for name in ("load", "train", "evaluate", "metrics", "Model", "Run"))
+
+
+def test_the_stubs_are_the_modules():
+    module = deepdelta._core
+    stubs = ast.parse((pathlib.Path(module.__file__).parent / "_core.pyi").read_text())
+    kinds = (ast.FunctionDef, ast.ClassDef)
+
+    def compare(there, body):
+        names = [each.name for each in body if isinstance(each, kinds)]
+        assert sorted(names) == sorted(name for name, each in vars(there).items() if name == "__init__" or not name.startswith("_"))
+        for each in body:
+            if isinstance(each, ast.FunctionDef) and not each.decorator_list:
+                signature = getattr(there, each.name).__doc__.splitlines()[0]  # as nanobind writes it: name(argument: type, ...)
+                assert [a.arg for a in each.args.args] == re.findall(r"(?:^\w+\(|, )(\w+)(?=[:,)])", signature), signature
+
+    compare(module, stubs.body)
+    compare(module.Model, next(each for each in stubs.body if getattr(each, "name", "") == "Model").body)
+    assert (pathlib.Path(deepdelta.__file__).parent / "py.typed").exists()
+
+
+# What a process of its own begins with: pytest's has a stack for signals already, by its faulthandler.
+SIGNALS = """
+import ctypes, json, os, pathlib, signal, sys, threading, time
+import numpy as np
+import deepdelta
+
+class Stack(ctypes.Structure):
+    _fields_ = [("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+def has_stack():
+    stack = Stack()
+    assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)) == 0
+    return not stack.flags & 2  # SS_DISABLE
+
+folder = pathlib.Path(sys.argv[1])
+model = deepdelta.load(folder / "run")
+sets = json.loads(sys.argv[2])
+tokens = np.tile(model.encode("a=3 b=7 a?3 "), 4000)
+pairs = [(tokens[: 20 + n % 20].tolist(), tokens[n : n + 5].tolist()) for n in range(4000)]
+"""
+
+
+def with_signals(folder, code, *more, **options):
+    command = [sys.executable, "-c", SIGNALS + code, str(folder), json.dumps(SETS), *map(str, more)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def finished(child):
+    out, errors = child.communicate(timeout=120)
+    assert child.returncode == 0, errors
+    return out
+
+
+def test_a_signal_has_a_stack_of_its_own(run, folder, tmp_path):
+    # A handler of Python runs inside the computation, where that lets it.
+    out = finished(with_signals(folder, """
+assert not has_stack()
+found = {}
+def note(name):
+    found[name] = found.get(name, False) or has_stack()
+
+def on_main_thread(name, compute):
+    signal.signal(signal.SIGALRM, lambda *_: note(name))
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    compute()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+on_main_thread("logprobs", lambda: model.logprobs(tokens))
+on_main_thread("score", lambda: model.score(pairs))
+for thread in [threading.Thread(target=lambda: model.generate("a", max_new_tokens=20, on_text=lambda _: note("generate"))),
+               threading.Thread(target=lambda: deepdelta.train(sets, folder / "data", sys.argv[3], on_record=lambda _: note("train")))]:
+    thread.start()
+    thread.join()
+assert not has_stack()
+print(json.dumps(found))
+""", tmp_path / "signals"))  # fmt: skip
+    assert json.loads(out) == {"logprobs": True, "score": True, "generate": True, "train": True}
+
+
+def test_many_signals_do_no_harm(run, folder):
+    # On a CPU with AVX-512 this ends in "corrupted size vs. prev_size" or worse where a signal has no stack of its own.
+    child = with_signals(folder, """
+context = tokens[: model.context]
+calls = [lambda: model.generate("a=3 b=7", count=16, max_new_tokens=20), lambda: model.logprobs(tokens[:2000]),
+         lambda: model.trace(context), lambda: model.next_logprobs(context), lambda: model.score(pairs[:200])]
+signal.signal(signal.SIGINT, lambda *_: None)
+print("begin", flush=True)
+end = time.monotonic() + 6
+while time.monotonic() < end:
+    for call in calls:
+        call()
+print("end", flush=True)
+os._exit(0)  # while Python ends, a signal ends the process
+""")  # fmt: skip
+    assert child.stdout.readline() == "begin\n"
+    while child.poll() is None:
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    assert finished(child) == "end\n"
+
+
+@pytest.mark.parametrize("what", ["logprobs", "score", "generate", "evaluate"])
+def test_ctrl_c_ends_a_long_computation(run, folder, what):
+    rows = folder / "long" / "sciq"
+    rows.mkdir(parents=True, exist_ok=True)
+    (rows / "test.jsonl").write_text("".join(
+        json.dumps({"support": "", "question": f"a={n} a", "correct_answer": "3", "distractor1": "4", "distractor2": "5", "distractor3": "6"}) + "\n"
+        for n in range(20_000)
+    ))  # fmt: skip
+    child = with_signals(folder, """
+calls = {"logprobs": lambda: model.logprobs(np.tile(tokens, 400)), "score": lambda: model.score(pairs * 100),
+         "generate": lambda: model.generate("a", count=200_000, max_new_tokens=40), "evaluate": lambda: deepdelta.evaluate(model, "sciq", folder / "long")}
+timer = threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT))
+timer.start()
+begun = time.monotonic()
+try:
+    calls[sys.argv[3]]()
+    print("it ended by itself")
+except KeyboardInterrupt:
+    print(time.monotonic() - begun)
+""", what)  # fmt: skip
+    assert 0.9 < float(finished(child)) < 10

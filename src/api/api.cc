@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/json.h"
+#include "core/signal_stack.h"
 #include "infer/generation.h"
 #include "infer/load.h"
 #include "model/engine.h"
@@ -24,9 +25,10 @@ Exec exec_for(int threads) {
   return ex;
 }
 
-// Users of the library see one type of error.
+// Users of the library see one type of error, and their signal handlers (with SA_ONSTACK) do no harm to what is computed.
 template <class F>
 auto as_api_error(const F& body) {
+  const SignalStack signal_stack;
   try {
     return body();
   } catch (const UserError& error) {

@@ -83,7 +83,7 @@ void add_import_command(Command app) {
       "import", "Weights of transformers, llama.cpp or the paper's released code, for this program");
   command.add_option("source", c->from, "A folder with config.json and safetensors, or a GGUF file")
       .required();
-  command.add_option("--tokenizer", c->tokenizer, "The tokenizer, where the folder has none");
+  command.add_option("--tokenizer", c->tokenizer, "The tokenizer, where the source has none");
   command.add_option("--out", c->out, "The new folder").required();
   command.on_run([c] {
     const WrittenModel done = import_model(c->from, c->tokenizer, c->out, default_exec());
@@ -91,8 +91,9 @@ void add_import_command(Command app) {
                done.config.residual(), done.config.layers, done.config.width, done.parameters);
     if (!done.has_tokenizer)
       fmt::print(stderr, "ddl: {}; to generate text, name one (--tokenizer)\n",
-                 done.from.ends_with(".gguf") ? "the tokenizer in a GGUF file is not read"
-                                              : done.from + " has no tokenizer");
+                 done.from.ends_with(".gguf")
+                     ? "the file has no tokenizer.json inside (tokenizer.huggingface.json)"
+                     : done.from + " has no tokenizer");
   });
 }
 

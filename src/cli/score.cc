@@ -2,10 +2,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
@@ -14,6 +16,7 @@
 #include "core/exec.h"
 #include "core/json.h"
 #include "core/record.h"
+#include "core/shell_word.h"
 #include "data/tokenizer.h"
 #include "eval/score_text.h"
 #include "infer/load.h"
@@ -66,6 +69,12 @@ struct ScoreCommand {
       fmt::print(stderr, "{}\n", note);
     tokenizer_ = loaded.tokenizer.get();
     const std::string source = !tokens.empty() ? tokens : text.empty() ? "-" : text;
+    std::error_code error;
+    if (!text.empty() && text != "-" && !std::filesystem::exists(text, error))
+      throw UserError(
+          "--text: there is no file '{}'; a text itself goes to standard input: printf %s TEXT | ./ddl score "
+          "{} -",
+          to_valid_utf8(text.substr(0, 80)), shell_word(run));
     const std::string contents = source == "-" ? read_standard_input() : read_file(source);
     std::vector<std::int32_t> ids;
     if (!tokens.empty()) {

@@ -38,6 +38,8 @@ BpeVocabulary byte_vocabulary();
 
 std::string word_pattern_name(WordPattern pattern);  // "gpt2", "llama3", ...
 
+std::string tokenizer_json(const BpeVocabulary& vocabulary);  // the text of a tokenizer.json (bpe_parse.h)
+
 // Throws UserError, which begins with `where`, unless every byte has a token of its own: without that some
 // text could not be encoded.
 void check_all_bytes(const BpeVocabulary& vocabulary, const std::string& where);

@@ -40,6 +40,8 @@ Json pretokenizer_json(WordPattern words) {
   return {{"type", "Sequence"}, {"pretokenizers", {first, byte_level}}};
 }
 
+}  // namespace
+
 // Vocabulary and merges are written as text: filling a Json object that keeps its order takes quadratic time.
 std::string tokenizer_json(const BpeVocabulary& vocabulary) {
   const std::vector<std::string> names = written_names(vocabulary);
@@ -80,8 +82,6 @@ std::string tokenizer_json(const BpeVocabulary& vocabulary) {
   }
   return text + "\n    ]\n  }\n}\n";
 }
-
-}  // namespace
 
 void BpeTokenizer::save(const std::string& folder) const {
   make_folders(folder);

@@ -31,6 +31,9 @@ class CsvSource final : public DocumentSource {
       throw UserError("{}: no column '{}' in the first row; it has {} (--field names another)",
                       stream_.name(), options.field, shown(header));
     column_ = static_cast<std::size_t>(found - header.begin());
+    if (std::find(found + 1, header.end(), options.field) != header.end())
+      throw UserError("{}: two columns are called '{}' in the first row, which has {}; rename one",
+                      stream_.name(), options.field, shown(header));
   }
 
   bool next(Document& document) override {

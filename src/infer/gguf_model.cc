@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/json_fields.h"
 #include "data/bpe.h"
+#include "data/bpe_parse.h"
 #include "data/byte_alphabet.h"
 #include "model/baseline_names.h"
 #include "model/config_json.h"
@@ -19,6 +20,7 @@ using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;
 
 constexpr const char* kGgufArchitecture = "hunyuan-dense";
 constexpr const char* kGgufBaseWidth = "deep_delta.base_width";
+constexpr const char* kGgufTokenizerJson = "tokenizer.huggingface.json";
 std::string arch(const char* key) { return fmt::format("{}.{}", kGgufArchitecture, key); }
 
 std::uint32_t file_type(GgufType type) {  // llama.cpp's number for "mostly of this type"
@@ -82,6 +84,7 @@ void add_tokenizer_keys(GgufKeys& keys, const BpeTokenizer& tokenizer, Index voc
   keys.push_back({"tokenizer.ggml.bos_token_id", v.end_of_text});
   keys.push_back({"tokenizer.ggml.eos_token_id", v.end_of_text});
   keys.push_back({"tokenizer.ggml.add_bos_token", true});
+  keys.push_back({kGgufTokenizerJson, tokenizer_json(v)});
 }
 
 }  // namespace
@@ -156,6 +159,25 @@ Weights read_gguf_model(const std::string& path, const Exec& ex) {
   take_scale_out_of_final_norm(weights);
   weights.update_copy(ex);
   return weights;
+}
+
+std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path) {
+  const GgufFile file(path);
+  const JsonFields fields(file.keys(), path);
+  if (!fields.has(kGgufTokenizerJson)) return nullptr;
+  constexpr const char* kEnd = "tokenizer.ggml.eos_token_id";
+  const Index end = fields.whole(kEnd, 0, static_cast<Index>(kMaxIds) - 1);
+  const Json* names =
+      file.keys().contains("tokenizer.ggml.tokens") ? &file.keys()["tokenizer.ggml.tokens"] : nullptr;
+  if (!names || !names->is_array() || end >= std::ssize(*names) ||
+      !(*names)[static_cast<std::size_t>(end)].is_string())
+    fields.refuse(kEnd, "the number of one of tokenizer.ggml.tokens");
+  const std::string where = fmt::format("{}: {}", path, kGgufTokenizerJson);
+  BpeVocabulary vocabulary = parse_tokenizer_json(fields.text(kGgufTokenizerJson), where,
+                                                  (*names)[static_cast<std::size_t>(end)].get<std::string>());
+  if (static_cast<Index>(vocabulary.end_of_text) != end)
+    fields.refuse(kEnd, fmt::format("{}, the end of text in {}", vocabulary.end_of_text, kGgufTokenizerJson));
+  return std::make_unique<BpeTokenizer>(std::move(vocabulary));
 }
 
 }  // namespace ddl

@@ -144,10 +144,12 @@ WrittenModel import_model(const std::string& source, const std::string& tokenize
   PartialFolder partial = new_folder(out);
   if (source.ends_with(".gguf")) {
     const Weights weights = read_gguf_model(source, ex);
-    const auto tokenizer = tokenizer_path.empty() ? nullptr : load_tokenizer(tokenizer_path);
+    const auto tokenizer =
+        tokenizer_path.empty() ? read_gguf_tokenizer(source) : load_tokenizer(tokenizer_path);
     if (tokenizer && tokenizer->vocab_size() > weights.config().vocab)
-      throw UserError("{}: has {} tokens, and the model {}", tokenizer_path, tokenizer->vocab_size(),
-                      weights.config().vocab);
+      throw UserError("{}: has {} tokens, and the model {}",
+                      tokenizer_path.empty() ? "the tokenizer in " + source : tokenizer_path,
+                      tokenizer->vocab_size(), weights.config().vocab);
     return write_own_layout(source, weights, tokenizer.get(), partial, out);
   }
   const StoredModel stored(source);

@@ -38,8 +38,8 @@ WrittenModel export_gguf(const std::string& path, GgufType type, const std::stri
 WrittenModel quantize_model(const std::string& path, WeightFormat format, const std::string& out,
                             const Exec& ex);
 
-// A folder in another layout, or a GGUF file, as a folder in this project's. tokenizer: "" takes the folder's, if it
-// has one; that of a GGUF file is not read.
+// A folder in another layout, or a GGUF file, as a folder in this project's. tokenizer: "" takes the folder's or the
+// file's, if it has a tokenizer.json.
 WrittenModel import_model(const std::string& folder, const std::string& tokenizer, const std::string& out,
                           const Exec& ex);
 

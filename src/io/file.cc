@@ -125,6 +125,14 @@ bool is_special(const std::string& path) {
   return false;
 }
 
+// Said before a temporary is made, whose name would mean nothing to the reader.
+std::string in_a_folder(std::string path) {
+  std::error_code error;
+  if (const std::string folder = parent_folder(path); !std::filesystem::is_directory(folder, error))
+    throw UserError("{}: cannot be written: there is no folder {}", path, folder);
+  return path;
+}
+
 // What the symbolic links lead to, whether it is there yet or not. The name of a pipe or a device stays as it
 // is: what /dev/stdout leads to may have no name that could be opened.
 std::string follow_links(std::string path) {
@@ -296,7 +304,7 @@ void FileWriter::sync() {
 }
 
 AtomicFile::AtomicFile(std::string path)
-    : target_(follow_links(std::move(path))),
+    : target_(in_a_folder(follow_links(std::move(path)))),
       writer_(is_special(target_) ? target_ : temporary_name(target_),
               is_special(target_) ? FileWriter::Lock::kNo : FileWriter::Lock::kYes) {
   if (renames()) remove_left_temporaries(target_);

@@ -187,6 +187,7 @@ void write_gguf(const std::string& path, const std::vector<std::pair<std::string
     offset += aligned(gguf_bytes(t.type, count_of(t)), kGgufAlignment);
   }
   header.pad();
+  make_folders(parent_folder(path));
   AtomicFile file(path);
   file.write(header.bytes());
   constexpr Index kAtATime = Index{1} << 18;  // whole blocks

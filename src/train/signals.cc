@@ -15,12 +15,6 @@ volatile std::sig_atomic_t received_signal = 0;
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};  // SIGHUP: the terminal was closed
 struct sigaction old_actions[std::size(kSignals)], old_pipe_action;
 
-// A signal must not use the stack of what it interrupts: oneDNN's generated products point the stack's register into their
-// work space on the heap while they run, and the handler's frame would overwrite what lies in front of it. (Seen with its
-// AVX-512 code: "corrupted size vs. prev_size" after one Ctrl-C in three.) Signals to the process are the main thread's.
-alignas(16) std::byte handler_stack[std::size_t{64} << 10];
-stack_t old_stack;
-
 // A micro-batch can take a while, and a program that says nothing seems to hang. On a terminal it begins with a new
 // line: the cursor stands behind the live one.
 constexpr std::string_view kNotice =
@@ -46,12 +40,9 @@ extern "C" void on_stop_signal(int number) {
 StopSignals::StopSignals() {
   received_signal = 0;
   notice = kNotice.substr(::isatty(STDERR_FILENO) ? 0 : 1);
-  stack_t stack{};
-  stack.ss_sp = handler_stack, stack.ss_size = sizeof handler_stack;
-  ::sigaltstack(&stack, &old_stack);
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART | SA_ONSTACK;  // writes under way go on
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // writes under way go on; core/signal_stack.h
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     ::sigaction(kSignals[i], &action, &old_actions[i]);
     const bool nohup = kSignals[i] == SIGHUP && old_actions[i].sa_handler == SIG_IGN;
@@ -65,7 +56,6 @@ StopSignals::StopSignals() {
 StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &old_actions[i], nullptr);
   ::sigaction(SIGPIPE, &old_pipe_action, nullptr);
-  ::sigaltstack(&old_stack, nullptr);
 }
 
 void StopSignals::stop_with_ranks(bool says_so) {

@@ -3,6 +3,8 @@
 // whole or not at all). A reader of standard output that leaves is no reason to stop.
 #pragma once
 
+#include "core/signal_stack.h"
+
 namespace ddl {
 
 class StopSignals {
@@ -16,6 +18,9 @@ class StopSignals {
   static void stop_with_ranks(bool says_so);
 
   int received() const;  // 0, or the number of the first
+
+ private:
+  SignalStack stack_;  // before the handlers are there, until they are gone
 };
 
 }  // namespace ddl

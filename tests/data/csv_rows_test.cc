@@ -85,6 +85,8 @@ TEST_F(CsvCorpus, BadRowsAreNamed) {
   has(error("id,words\n1,a\n"),
       "no column 'text' in the first row; it has id, words (--field names another)");
   has(error(""), "the file is empty");
+  has(error("text,n,text\na,1,b\n"),
+      "two columns are called 'text' in the first row, which has text, n, text");
   has(error("text,n\na,1\nb\n"), "bad.csv:3: expected 2 fields, as in the first row, found 1");
   has(error("text\n\"a\nb\" c\n"), "bad.csv:2: field 1: expected the delimiter or the end of the row");
   has(error("text\na\n\"b\nc"), "bad.csv:3: a field in quotes does not end");

@@ -344,6 +344,48 @@ TEST(Exchange, GgufHasTheTokenizer) {
   }
 }
 
+// With all that llama.cpp's own keys do not say: form C, words before merges, where end of text is looked for.
+TEST(Exchange, GgufBringsTheTokenizerBack) {
+  const TestFolder folder;
+  write_model(folder / "model", config_for("baseline"));
+  BpeVocabulary v = byte_vocabulary();
+  v.tokens = {v.tokens.begin(), v.tokens.begin() + 256};
+  v.tokens.insert(v.tokens.end(), {" t", "", "</s>", "<|endoftext|>"});
+  v.merges = {{' ', 't', 256}};
+  v.specials = {258, 259};
+  v.end_of_text = 258;  // not the one that is looked for first
+  v.words = WordPattern::kQwen2, v.nfc = true, v.normalized = {259}, v.whole_words_first = true;
+  BpeTokenizer(v).save(folder / "model");
+  export_gguf(folder / "model", GgufType::kF32, "", folder / "new/a.gguf", Exec{});  // makes its folder
+  EXPECT_TRUE(import_model(folder / "new/a.gguf", "", folder / "back", Exec{}).has_tokenizer);
+  for (const std::string name : {"tokenizer.json", "tokenizer_config.json"})
+    EXPECT_EQ(contents_of(folder / ("back/" + name)), contents_of(folder / ("model/" + name))) << name;
+
+  const std::string bytes = contents_of(folder / "new/a.gguf");
+  const auto change = [&](const std::string& from, const std::string& to) {
+    std::string file = bytes;
+    file.replace(file.find(from), from.size(), to);
+    folder.write("b.gguf", file);
+  };
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    change(from, to);
+    return message_of<UserError>([&] { import_model(folder / "b.gguf", "", folder / "x", Exec{}); });
+  };
+  EXPECT_TRUE(contains(changed("\"type\": \"BPE\"", "\"type\": \"ABC\""),
+                       "b.gguf: tokenizer.huggingface.json: expected a byte-level BPE tokenizer"));
+  std::string eos = "eos_token_id";
+  eos += std::string("\5\0\0\0\2\1\0\0", 8);  // an int32: 258
+  ASSERT_NE(bytes.find(eos), bytes.npos);
+  for (const char number : {'\0', '\3'}) {  // 2, a byte of text, and 770, which is none
+    std::string other = eos;
+    other[other.size() - 3] = number;
+    EXPECT_TRUE(contains(changed(eos, other), "b.gguf: ")) << changed(eos, other);
+  }
+  // Of another program: weights alone.
+  change("tokenizer.huggingface.json", "tokenizer.huggingface.jsom");
+  EXPECT_FALSE(import_model(folder / "b.gguf", "", folder / "weights", Exec{}).has_tokenizer);
+}
+
 TEST(Exchange, GgufHoldsTheScaleOfTheLogits) {
   const TestFolder folder;
   ModelConfig mup = config_for("baseline");

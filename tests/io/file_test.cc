@@ -94,6 +94,13 @@ TEST(AtomicFile, AppearsOnlyWhenCommitted) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
+TEST(AtomicFile, AFolderThatIsMissingIsNamed) {
+  const TestFolder folder;
+  const std::string message = message_of<UserError>([&] { AtomicFile file(folder / "no/file"); });
+  EXPECT_NE(message.find("no/file: cannot be written: there is no folder " + (folder / "no")), message.npos)
+      << message;
+}
+
 TEST(AtomicFile, FollowsSymbolicLinks) {
   namespace fs = std::filesystem;
   const TestFolder folder;

@@ -459,6 +459,7 @@ TEST_F(Program, ScoresTextAndTokens) {
   refused("run --text some.txt --tokens ids.json", "name what to score");
   refused("run some.txt", "goes behind --text");
   refused("run --text nothing.txt", "nothing.txt");
+  refused("run --text 'a=3 b=7'", "there is no file 'a=3 b=7'; a text itself goes to standard input");
   folder_.write("bad.txt", "1 2 x");
   refused("run --tokens bad.txt", "found 'x' after 2 of them");
   folder_.write("large.txt", "1 99999999999");
