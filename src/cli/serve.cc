@@ -15,6 +15,7 @@
 #include "core/exec.h"
 #include "core/record.h"
 #include "io/file.h"
+#include "model/engine.h"
 #include "report/run_records.h"
 #include "serve/server.h"
 
@@ -136,7 +137,9 @@ void add_serve_command(Command app) {
   add_engine_options(serve, c->options.models.load.engine, c->device);
   c->add_options(serve);
   serve.on_run([c] {
-    use_engine_options(c->options.models.load.engine, c->device);
+    std::string& engine = c->options.models.load.engine;
+    use_engine_options(engine, c->device);
+    if (!engine.empty()) find_engine(engine).check_device();  // models are loaded later, in the background
     c->options.models.paths = c->paths;
     for (const std::string& path : c->paths)
       if (is_run_folder(path)) c->options.watch.push_back(path);

@@ -78,6 +78,7 @@ class TorchDecoder final : public Decoder, private KeysAndValues {
   struct Group {
     Index first, spans, count;  // its first row, G, n
     Index keys;                 // L: of the longest sequence
+    Index first_slot;           // of slots that are neighbours, in order; -1: they are not
     at::Tensor slot_G;
     at::Tensor mask_G1nL;  // undefined: everything is seen
   };
@@ -135,10 +136,17 @@ class TorchDecoder final : public Decoder, private KeysAndValues {
       const Index count = begin->count;
       const auto end =
           std::find_if(begin, spans_.end(), [&](const Span& span) { return span.count != count; });
-      Group g{.first = row, .spans = end - begin, .count = count, .keys = 0, .slot_G = {}, .mask_G1nL = {}};
+      Group g{.first = row,
+              .spans = end - begin,
+              .count = count,
+              .keys = 0,
+              .first_slot = begin->slot,
+              .slot_G = {},
+              .mask_G1nL = {}};
       std::vector<std::int64_t> slots, position_n;
       Index shortest = context_;
       for (auto span = begin; span != end; ++span) {
+        if (span->slot != begin->slot + (span - begin)) g.first_slot = -1;
         slots.push_back(span->slot);
         for (Index i = 0; i < count; ++i) position_n.push_back(span->position + i);
         g.keys = std::max(g.keys, span->position + count), shortest = std::min(shortest, span->position + 1);
@@ -163,7 +171,9 @@ class TorchDecoder final : public Decoder, private KeysAndValues {
     for (const Group& g : groups_) {
       const at::Tensor q = q_NHK.narrow(0, g.first, g.spans * g.count).view({g.spans, g.count, H, K});
       const auto past_GHLK = [&](const at::Tensor& cache) {
-        return cache.narrow(1, 0, g.keys).index_select(0, g.slot_G).transpose(1, 2);
+        const at::Tensor past = cache.narrow(1, 0, g.keys);
+        return (g.first_slot >= 0 ? past.narrow(0, g.first_slot, g.spans) : past.index_select(0, g.slot_G))
+            .transpose(1, 2);
       };
       const at::Tensor o =
           at::scaled_dot_product_attention(q.transpose(1, 2), past_GHLK(keys), past_GHLK(values),

@@ -103,6 +103,7 @@ class TorchEngine final : public Engine {
                                                const Exec&) const override {
     return make_torch_tree_scorer(weights, shape, chosen_place());
   }
+  void check_device() const override { device_of(chosen_device()); }
   bool has_fast_bf16() const override {
     const at::Device device = device_of(chosen_device());
     return device.is_cuda() ? gpu_has_bf16(std::max<int>(device.index(), 0)) : ddl::has_fast_bf16();

@@ -142,6 +142,7 @@ case "$case" in
         refused "no NVIDIA driver" "$program" generate run --device cuda --prompt "a=3"
         refused "no NVIDIA driver" "$program" eval run --device cuda --text text.jsonl
         refused "no NVIDIA driver" "$program" score run --device cuda --text text.jsonl
+        refused "no NVIDIA driver" timeout 20 "$program" serve run --device cuda --port 0
       fi
       refused "expected cpu, cuda, cuda:N" "$program" train $small --out r --device gpu
       refused "computes on the CPU" "$program" train $small --out r --device cuda --engine native
@@ -152,6 +153,7 @@ case "$case" in
       refused "./ddl setup torch" alone/ddl train $small --out r --device cpu
       refused "./ddl setup torch" alone/ddl generate run --engine torch --prompt "a=3"
       refused "./ddl setup torch" alone/ddl eval run --engine torch --text text.jsonl
+      refused "./ddl setup torch" timeout 20 alone/ddl serve run --engine torch --port 0
       [ -z "$(ls r 2>/dev/null)" ] || fail "a refused run left something: $(ls r)"
     }
     ;;
