@@ -373,8 +373,7 @@ TEST(Exchange, GgufBringsTheTokenizerBack) {
   };
   EXPECT_TRUE(contains(changed("\"type\": \"BPE\"", "\"type\": \"ABC\""),
                        "b.gguf: tokenizer.huggingface.json: expected a byte-level BPE tokenizer"));
-  std::string eos = "eos_token_id";
-  eos += std::string("\5\0\0\0\2\1\0\0", 8);  // an int32: 258
+  const std::string eos = std::string("eos_token_id") + std::string("\4\0\0\0\2\1\0\0", 8);  // a uint32: 258
   ASSERT_NE(bytes.find(eos), bytes.npos);
   for (const char number : {'\0', '\3'}) {  // 2, a byte of text, and 770, which is none
     std::string other = eos;
