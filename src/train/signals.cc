@@ -51,7 +51,7 @@ StopSignals::StopSignals() {
   ::sigaltstack(&stack, &old_stack);
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART | SA_ONSTACK;  // writes under way go on
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // writes under way continue
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     ::sigaction(kSignals[i], &action, &old_actions[i]);
     const bool nohup = kSignals[i] == SIGHUP && old_actions[i].sa_handler == SIG_IGN;
