@@ -8,6 +8,11 @@ target_compile_options(ddl_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtua
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(ddl_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
+# g++ searches its own memory for garbage whenever it has doubled from 128 MB on. Files that are compiled together need a few
+# hundred: with 512 to begin with they compile 10% faster.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(ddl_options INTERFACE --param=ggc-min-heapsize=524288)
+endif()
 target_include_directories(ddl_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 if(DDL_SANITIZE)
   if(DDL_SANITIZE STREQUAL "address")

@@ -1,5 +1,5 @@
 // Tests that need published files which are not part of the repository (GPT-2's vocabulary, evaluation sets). They look in
-// $DDL_SHARED/data, or in shared/data beside the repository. Where the files are not there, there is no such test: what it
+// $DDL_SHARED/data, or in shared/data next to the repository. Where the files are not there, there is no such test: what it
 // checks is checked on smaller files, made by other tests.
 #pragma once
 

@@ -77,7 +77,7 @@ struct Subject {
   // What a step must read: every weight once, each sequence's keys, values and history.
   double step_bytes(Index batch) const {
     const double past = static_cast<double>(kPast) + static_cast<double>(kSteps) / 2;
-    const double rest =  // what stays f32 beside packed matrices
+    const double rest =  // what stays f32 when matrices are packed
         weights->packed() ? static_cast<double>(std::as_bytes(weights->values()).size()) : 0;
     return static_cast<double>(weight_bytes().size()) + rest +
            static_cast<double>(batch) * (past * static_cast<double>(plan.cache_bytes_per_token) +

@@ -1,4 +1,4 @@
-// ./ddl bench serve: streams through the server beside the decoder alone, in turns.
+// ./ddl bench serve: streams through the server and through the decoder alone, in turns.
 #pragma once
 
 #include <string>

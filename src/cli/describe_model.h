@@ -9,7 +9,7 @@
 
 namespace ddl {
 
-// Variant, sizes, cost, training so far, losses, data, and the commands that go on from here. A run need not
+// Variant, sizes, cost, training so far, losses, data, and the commands to run next. A run need not
 // have a checkpoint yet. Throws UserError where `path` is none of these, or damaged.
 Json describe_model(const std::string& path);
 std::string model_screen(const Json& description);

@@ -26,7 +26,7 @@
 namespace ddl {
 namespace {
 
-// Whole numbers apart from one another by anything that is no digit: "1 2 3", "[1, 2, 3]", one a line.
+// Whole numbers, separated by anything that is not a digit: "1 2 3", "[1, 2, 3]", one per line.
 std::vector<std::int32_t> parse_token_ids(const std::string& text, const std::string& source) {
   std::vector<std::int32_t> ids;
   for (std::size_t i = 0; i < text.size();) {

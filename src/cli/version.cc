@@ -1,4 +1,4 @@
-// ./ddl version, or ./ddl --version: what to say in a report of a bug or beside a measurement.
+// ./ddl version, or ./ddl --version: what to say in a report of a bug or next to a measurement.
 #include <cstdio>
 #include <memory>
 

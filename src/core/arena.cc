@@ -7,14 +7,14 @@
 #include <cstring>
 #include <limits>
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DDL_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #endif
 
 namespace ddl {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DDL_ADDRESS_SANITIZER
 void forbid(std::byte* begin, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(begin, bytes); }
 void allow(std::byte* begin, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(begin, bytes); }
 #else

@@ -10,6 +10,7 @@
 
 #include "core/cache_line.h"
 #include "core/index.h"
+#include "core/sanitizer.h"
 
 namespace ddl {
 
@@ -23,7 +24,7 @@ class Arena {
 
   // Slices are neighbours in one allocation, where the address sanitizer would not see a write past the end
   // of one. In builds with it, each slice is followed by poisoned bytes.
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DDL_ADDRESS_SANITIZER
   static constexpr std::size_t kGapBytes = kAlignBytes;
 #else
   static constexpr std::size_t kGapBytes = 0;
@@ -31,6 +32,15 @@ class Arena {
 
   static Arena measuring() { return Arena(0, false); }
   static Arena owning(std::size_t capacity_bytes) { return Arena(capacity_bytes, true); }
+  // Exactly as large as plan(arena) asks for, which runs twice: measuring, then for real.
+  template <class Plan>
+  static Arena planned(const Plan& plan) {
+    Arena measured = measuring();
+    plan(measured);
+    Arena arena = owning(measured.used_bytes());
+    plan(arena);
+    return arena;
+  }
 
   // A slice of `count` elements, aligned and zeroed. Its size is added to the ledger's entry for `name`.
   template <class T>

@@ -1,4 +1,4 @@
-// What is built on LibTorch is a library of its own, libddl_torch.so beside the program, which is opened when a command needs it;
+// What is built on LibTorch is a library of its own, libddl_torch.so next to the program, which is opened when a command needs it;
 // so is what is built on NCCL, libddl_nccl.so.
 #pragma once
 

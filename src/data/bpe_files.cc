@@ -80,12 +80,12 @@ BpeVocabulary load_folder(const fs::path& folder) {
 // One of a pair was given: "gpt2-vocab.json" wants "gpt2-merges.txt".
 BpeVocabulary load_half_of_pair(const fs::path& path) {
   const std::string name = path.filename().string();
-  const auto beside = [&](std::string_view ending, std::string_view other) {
+  const auto neighbour = [&](std::string_view ending, std::string_view other) {
     return path.parent_path() / (name.substr(0, name.size() - ending.size()) + std::string(other));
   };
   for (const auto& [vocab, merges] : kPairs) {
-    if (name.ends_with(vocab)) return load_pair(path, beside(vocab, merges));
-    if (name.ends_with(merges)) return load_pair(beside(merges, vocab), path);
+    if (name.ends_with(vocab)) return load_pair(path, neighbour(vocab, merges));
+    if (name.ends_with(merges)) return load_pair(neighbour(merges, vocab), path);
   }
   throw UserError(
       "{}: expected a tokenizer: tokenizer.json, vocab.json + merges.txt, encoder.json + vocab.bpe, "

@@ -25,7 +25,7 @@ class CsvRows {
   CsvRows(Read read, char delimiter) : read_(std::move(read)), delimiter_(delimiter) {}
 
   // The next row's fields; false at the end. Throws BadCsvRow for a row that is wrong: a quoted field
-  // with something behind its quote, one that never ends, a row that is too long. The next call goes on behind it.
+  // with something behind its quote, one that never ends, a row that is too long. The next call continues after it.
   bool next(std::vector<std::string>& fields);
 
   Index line() const { return row_line_; }  // where the last row begins, counted from 1

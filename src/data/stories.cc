@@ -113,7 +113,7 @@ class Teller {
     Slots first;
     first.actor = 0;
     first.place = place_word(world_.people[0].place);
-    last_actor_ = 0;  // so that the opening may go on with "she"
+    last_actor_ = 0;  // so that the opening may continue with "she"
     say(dice_.pick(kOpenings), first);
     for (Index p = 1; p < std::ssize(world_.people); ++p) {
       Slots s;

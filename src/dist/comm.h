@@ -33,7 +33,7 @@ class Comm {
   };
   using Handle = std::unique_ptr<Pending>;
 
-  // Both go on while the caller computes; the numbers belong to the operation until wait() returns.
+  // Both run while the caller computes; the numbers belong to the operation until wait() returns.
   // The sum over ranks, with the same bits on each; which bits depends on how many floats go at once.
   virtual Handle all_reduce(std::span<float> numbers) = 0;
   virtual Handle broadcast(std::span<float> numbers, int from) = 0;

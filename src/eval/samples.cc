@@ -39,7 +39,7 @@ SampleFile::~SampleFile() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-// Two evaluations would each score everything and write it twice. A pipe or a device holds nothing to go on from.
+// Two evaluations would each score everything and write it twice. A pipe or a device holds nothing to continue from.
 void SampleFile::lock() {
   struct stat info {};
   if (::stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return;

@@ -98,7 +98,7 @@ class Batch {
     live = std::move(still);
   }
 
-  // Samples, shows, and says whether the text goes on.
+  // Samples, shows, and says whether the text continues.
   bool choose(Text& text, std::span<const float> logits) {
     const Index known = std::min(tokenizer_.vocab_size(), std::ssize(logits));
     const std::int32_t token = text.sampler.next(logits.first(static_cast<std::size_t>(known)), text.tokens);

@@ -16,7 +16,7 @@ struct GenerateOptions {
   Index max_new_tokens = 256;
   SamplerOptions sampling = {};
   std::vector<std::string> stop = {};  // the text ends before the first of them
-  bool slide = false;  // a full context goes on with its last half, instead of ending the text
+  bool slide = false;  // a full context continues with its last half, instead of ending the text
 };
 
 struct Generation {

@@ -23,7 +23,7 @@ struct WrittenModel {
 };
 
 // kTransformers: for AutoModelForCausalLM. The baseline as HunYuanDenseV1ForCausalLM, which transformers have; every
-// other model under its own names, with the Python files of src/infer/transformers beside it.
+// other model under its own names, with the Python files of src/infer/transformers next to it.
 enum class Layout { kOwn, kReference, kTransformers };
 
 // `path` is a run, a checkpoint or a model's folder; `out` must be new or empty, and appears whole or not at

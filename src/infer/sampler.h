@@ -1,5 +1,5 @@
 // Choosing the next token. A choice is a function of (logits, history, options, stream, step): the same seed
-// gives the same text, whatever is sampled beside it.
+// gives the same text, whatever else is sampled in the same batch.
 #pragma once
 
 #include <cstdint>

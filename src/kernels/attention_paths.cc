@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "kernels/attention_paths.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/dot_tile-inl.h"
 #include "kernels/exp2-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,42 +25,17 @@ constexpr Index TileKeys(Index queries) { return queries == 1 ? 8 : 3; }
 constexpr Index TileVectors(Index queries) { return queries == 1 ? 8 : 2; }
 constexpr Index kKeysAtOnce = 32;  // the values of this many keys stay in L1 for all queries of a block
 
-// s[g][r] = q_g . k_r   for G queries and R keys
-// The order of each sum does not depend on G and R.
-template <Index G, Index R, class Act>
-HWY_INLINE void TileOfDots(float* s, Index ld_s, const Act* HWY_RESTRICT q, Index ld_q,
-                           const Act* HWY_RESTRICT k, Index ld_k, Index K) {
-  const Full d;
-  const Index lanes = static_cast<Index>(hn::Lanes(d));
-  Vec sum[G][R];
-  for (Index g = 0; g < G; ++g)
-    for (Index r = 0; r < R; ++r) sum[g][r] = hn::Zero(d);
-  Index i = 0;
-  for (; i + lanes <= K; i += lanes) {
-    Vec key[R];
-    for (Index r = 0; r < R; ++r) key[r] = LoadF(d, k + r * ld_k + i);
-    for (Index g = 0; g < G; ++g) {
-      const Vec query = LoadF(d, q + g * ld_q + i);
-      for (Index r = 0; r < R; ++r) sum[g][r] = hn::MulAdd(query, key[r], sum[g][r]);
-    }
-  }
-  for (Index g = 0; g < G; ++g)
-    for (Index r = 0; r < R; ++r) {
-      float total = hn::GetLane(hn::SumOfLanes(d, sum[g][r]));
-      for (Index t = i; t < K; ++t) total += to_float(q[g * ld_q + t]) * to_float(k[r * ld_k + t]);
-      s[g * ld_s + r] = total;
-    }
-}
-
+// s[g][j] = q_g . k_j   for G queries and all keys
 template <Index G, class Act>
 HWY_INLINE void DotsOfGroup(float* s, Index ld_s, const Act* q, Index ld_q, const KeyRows<Act>& keys, Index h,
                             Index K) {
   const Act* k = keys.k + h * K;
   Index j = 0;
   constexpr Index kKeys = TileKeys(G);
+  const auto store = [&](Index g, Index r, float dot) { s[g * ld_s + j + r] = dot; };
   for (; j + kKeys <= keys.count; j += kKeys)
-    TileOfDots<G, kKeys>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
-  for (; j < keys.count; ++j) TileOfDots<G, 1>(s + j, ld_s, q, ld_q, k + j * keys.ld_k, keys.ld_k, K);
+    DotTile<G, kKeys>(q, ld_q, k + j * keys.ld_k, keys.ld_k, K, store);
+  for (; j < keys.count; ++j) DotTile<G, 1>(q, ld_q, k + j * keys.ld_k, keys.ld_k, K, store);
 }
 
 // acc[g] += sum_j p[g][j] v_j   for G queries over n keys, in the order of j

@@ -7,46 +7,22 @@
 #define HWY_TARGET_INCLUDE "kernels/gemv.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/simd-inl.h"
+#include "kernels/dot_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ddl {
 namespace HWY_NAMESPACE {
 
 // y[g][r] = x_g . w_r   for G tokens and R rows of w, row_step rows apart
-// The order of each sum does not depend on R and G, so a token's result does not depend on the other tokens.
 template <Index R, Index G, class T, class Out>
 HWY_INLINE void Tile(Out* y, Index ldy, Index row_step, const T* HWY_RESTRICT x, const T* HWY_RESTRICT w,
                      Index I) {
-  const Full d;
-  const Index lanes = static_cast<Index>(hn::Lanes(d)), ldw = row_step * I;
-  Vec sum[R][G];
-  for (Index r = 0; r < R; ++r)
-    for (Index g = 0; g < G; ++g) sum[r][g] = hn::Zero(d);
-  Index i = 0;
-  for (; i + lanes <= I; i += lanes) {
-    if constexpr (R < G) {  // keep the fewer of the two in registers
-      Vec row[R];
-      for (Index r = 0; r < R; ++r) row[r] = LoadF(d, w + r * ldw + i);
-      for (Index g = 0; g < G; ++g) {
-        const Vec token = LoadF(d, x + g * I + i);
-        for (Index r = 0; r < R; ++r) sum[r][g] = hn::MulAdd(row[r], token, sum[r][g]);
-      }
-    } else {
-      Vec token[G];
-      for (Index g = 0; g < G; ++g) token[g] = LoadF(d, x + g * I + i);
-      for (Index r = 0; r < R; ++r) {
-        const Vec row = LoadF(d, w + r * ldw + i);
-        for (Index g = 0; g < G; ++g) sum[r][g] = hn::MulAdd(row, token[g], sum[r][g]);
-      }
-    }
-  }
-  for (Index r = 0; r < R; ++r)
-    for (Index g = 0; g < G; ++g) {
-      float total = hn::GetLane(hn::SumOfLanes(d, sum[r][g]));
-      for (Index t = i; t < I; ++t) total += to_float(w[r * ldw + t]) * to_float(x[g * I + t]);
-      y[g * ldy + r * row_step] = from_float<Out>(total);
-    }
+  const Index ldw = row_step * I;
+  const auto store = [&](Index g, Index r, float dot) { y[g * ldy + r * row_step] = from_float<Out>(dot); };
+  if constexpr (R < G)  // the fewer of the two stay in registers
+    DotTile<G, R>(x, I, w, ldw, I, store);
+  else
+    DotTile<R, G>(w, ldw, x, I, I, [&](Index r, Index g, float dot) { store(g, r, dot); });
 }
 
 // Rows begin .. end for G tokens. The rows of a tile are far apart, so that the memory is read in R long

@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "kernels/hyper_connections.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target, so that each instruction set gets its own copy.
+#include "kernels/dot_tile-inl.h"
 #include "kernels/norm_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -39,39 +40,14 @@ HWY_INLINE void WithStreams(Index D, const Body& body) {
     body(D);
 }
 
-// out[a * ld_out + b] += x_a . y_b,  row a of x at x + a * ld_x. A sum's bits do not depend on A and B.
-template <Index A, Index B, class T>
-HWY_INLINE void AddPairDots(float* out, Index ld_out, const T* x, Index ld_x, const float* y, Index ld_y,
-                            Index C) {
-  const Full d;
-  const Index lanes = static_cast<Index>(hn::Lanes(d));
-  Vec sums[A][B];
-  for (Index a = 0; a < A; ++a)
-    for (Index b = 0; b < B; ++b) sums[a][b] = hn::Zero(d);
-  Index c = 0;
-  for (; c + lanes <= C; c += lanes) {
-    Vec ys[B];
-    for (Index b = 0; b < B; ++b) ys[b] = hn::LoadU(d, y + b * ld_y + c);
-    for (Index a = 0; a < A; ++a) {
-      const Vec xs = LoadF(d, x + a * ld_x + c);
-      for (Index b = 0; b < B; ++b) sums[a][b] = hn::MulAdd(xs, ys[b], sums[a][b]);
-    }
-  }
-  for (Index a = 0; a < A; ++a)
-    for (Index b = 0; b < B; ++b) {
-      float sum = hn::GetLane(hn::SumOfLanes(d, sums[a][b]));
-      for (Index i = c; i < C; ++i) sum += to_float(x[a * ld_x + i]) * y[b * ld_y + i];
-      out[a * ld_out + b] += sum;
-    }
-}
-
-// The same for any number of rows on both sides.
+// out[a * ld_out + b] += x_a . y_b,  row a of x at x + a * ld_x
 template <class T>
 HWY_INLINE void AddDots(float* out, Index ld_out, const T* x, Index ld_x, Index rows_x, const float* y,
                         Index ld_y, Index rows_y, Index C) {
   ForGroups(rows_x, [&](Index a, auto A) HWY_ATTR {
     ForPairs(rows_y, [&](Index b, auto B) HWY_ATTR {
-      AddPairDots<A, B>(out + a * ld_out + b, ld_out, x + a * ld_x, ld_x, y + b * ld_y, ld_y, C);
+      DotTile<A, B>(x + a * ld_x, ld_x, y + b * ld_y, ld_y, C,
+                    [&](Index i, Index j, float dot) { out[(a + i) * ld_out + b + j] += dot; });
     });
   });
 }

@@ -58,7 +58,7 @@ using Word = hn::Vec<Words>;
 // What a format's numbers are in registers. A word has kPlanes planes, the codes of an input or a pair of inputs for a
 // row in every lane; a block has kPlanes * bits of them. Weight and Input are multiplied and added to a Partial, which
 // becomes part of a row's sum at the end of the block. kSums vectors of these fit into the registers of the smallest
-// vector machines beside everything else.
+// vector machines next to everything else.
 template <WeightFormat kFormat>
 struct Planes {  // those with scales: pairs of 16-bit integers, one in each half of a lane
   static constexpr Index kBits = info(kFormat).bits, kPlanes = 16 / kBits, kSums = 8;
@@ -118,7 +118,7 @@ struct Planes {  // those with scales: pairs of 16-bit integers, one in each hal
   }
 };
 template <>
-struct Planes<WeightFormat::kBf16> {  // single inputs; the sums go on from block to block
+struct Planes<WeightFormat::kBf16> {  // single inputs; the sums continue from block to block
   static constexpr Index kBits = 16, kPlanes = 2, kSums = 8;
   using Tag = Full;
   using Weight = Vec;

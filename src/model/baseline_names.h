@@ -1,5 +1,5 @@
-// The additive baseline is a model that other programs have, too: HunYuan Dense (queries and keys are rotated, then
-// normalised). Its tensors under their names.
+// The additive baseline is also a model of other programs: HunYuan Dense (queries and keys are rotated, then
+// normalised). These are the names that those programs give to its tensors.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace ddl {
 
 enum class BaselineNames { kTransformers, kGguf };  // HunYuanDenseV1ForCausalLM; llama.cpp's hunyuan-dense
 
-// Of one of the baseline's own tensors: "transformer.h.0.ln_1.weight" -> "model.layers.0.input_layernorm.weight".
+// From this project's name of a tensor: "transformer.h.0.ln_1.weight" -> "model.layers.0.input_layernorm.weight".
 std::string baseline_name(const std::string& own, BaselineNames names);
 
-// Why such a model is not one of those; empty where it is.
+// Why a model of this configuration is no HunYuan; empty if it is one.
 std::string why_not_hunyuan(const ModelConfig& config);
 
 }  // namespace ddl

@@ -1,5 +1,5 @@
 // What computes. An engine makes the three things that the layers above use: a model that learns, a decoder and
-// a scorer. Which one it is, model.engine says; nobody above this header asks.
+// a scorer. The option model.engine chooses one; no layer above this header knows which.
 //   native       the CPU kernels of this project
 //   reference    the scalar oracle (src/ref) in double precision: slow and obviously right
 //   torch        LibTorch, on CPUs and GPUs: an optional part (src/torch), opened when somebody asks for it

@@ -21,7 +21,7 @@ struct HunyuanModel {
   std::vector<TensorToWrite> tensors;  // lie in the weights, which must outlive this
   std::vector<float> final_norm;       // but for this one
 };
-// The configuration must be one that why_not_hunyuan (baseline_names.h) has nothing to say about.
+// The configuration must be one for which why_not_hunyuan (baseline_names.h) is empty.
 HunyuanModel to_hunyuan(const Weights& weights, std::optional<Index> end_of_text);
 
 // logit_scale * ln_f, what the final norm is in a program that does not scale logits.

@@ -26,10 +26,7 @@ PackedWeights::PackedWeights(const ParamTable& table, WeightFormat format) : for
     matrix.begin = size_;
     size_ += round_up(matrix.shape.bytes(), kCacheLineBytes);
   }
-  Arena measured = Arena::measuring();
-  measured.take<std::byte>("matrices", size_);
-  arena_ = Arena::owning(measured.used_bytes());
-  data_ = arena_.take<std::byte>("matrices", size_);
+  arena_ = Arena::planned([this](Arena& arena) { data_ = arena.take<std::byte>("matrices", size_); });
 }
 
 PackedMatrix PackedWeights::matrix(Index offset) const {

@@ -15,7 +15,7 @@
 
 namespace ddl {
 
-// The series that every model has, beside those of its rule: the sublayers' output h, C numbers per token.
+// The series that every model has, besides those of its rule: the sublayers' output h, C numbers per token.
 inline constexpr const char* kOutputSeries = "output";
 
 // What the head would say in the middle of the network, per token; each may be null. Tokens without a target give 0.

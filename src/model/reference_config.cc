@@ -28,7 +28,7 @@ const std::set<std::string_view> kHonoured = {
     "intermediate_size", "mlp_hidden_mult",
     // arithmetic
     "rope_base", "rms_norm_eps", "mup", "parameterization", "hidden_size_base", "ddl_k_eps",
-    // starting values, for training that goes on from here with other weights
+    // starting values, for training that continues with other weights
     "embedding_init_std", "hidden_init_std_factor", "ddl_beta_init",
     // what the tensors say too
     "ddl_value_channels", "ddl_state_shortconv_kernel_size", "input_embed_shortconv_kernel_size",

@@ -181,7 +181,7 @@ void load_reference_weights(Weights& weights, const WeightFolder& folder, const 
       folder.read(p.name, p.shape, data);
       continue;
     }
-    // Taps come first here; a read vector beside them picks one position and says nothing more.
+    // Taps come first here; the read vector next to them picks one position and says nothing more.
     released.resize(static_cast<std::size_t>(p.count));
     folder.read(parts[0].name, parts[0].shape, released.data());
     taps_first(data, released.data(), p.shape[0], p.shape.size() == 3 ? p.shape[1] : 1, C);

@@ -19,7 +19,7 @@ std::string find_model_folder(const std::string& path);
 enum class StoredLayout {
   kOwn,
   kReleased,      // the paper's released code
-  kTransformers,  // this project's names, beside a modeling file for transformers
+  kTransformers,  // this project's names, next to a modeling file for transformers
   kHunyuan        // the baseline as transformers knows it
 };
 

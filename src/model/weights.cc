@@ -20,10 +20,7 @@ Weights::Weights(const ModelConfig& config, WeightFormat format)
     config_.precision = "f32";  // what meets small weights
     packed_.emplace(table_, format);
   }
-  Arena measured = Arena::measuring();
-  take(measured);
-  arena_ = Arena::owning(measured.used_bytes());
-  take(arena_);
+  arena_ = Arena::planned([this](Arena& arena) { take(arena); });
 }
 
 Weights::Weights(const ModelConfig& config, std::uint64_t seed, const Exec& ex) : Weights(config) {

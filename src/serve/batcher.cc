@@ -115,7 +115,7 @@ void Batcher::step(const Exec& ex) {
   }
   ++counts_.steps;
 
-  // Those that wait for a prompt that is complete now go on from a copy of it.
+  // Those that wait for a prompt that is complete now continue from a copy of it.
   std::vector<std::pair<Live*, Index>> choosing;  // and whose logits
   for (std::size_t i = 0; i < appended.size(); ++i) {
     if (appended[i]->reads_prompt()) continue;

@@ -38,7 +38,7 @@ struct Sequence {
   SamplerOptions sampling;
   std::uint64_t stream = 0;  // of the sampler
   std::vector<std::string> stops;
-  Index best = -1;  // log-probabilities of so many tokens beside the chosen one; -1: none at all
+  Index best = -1;  // log-probabilities of this many tokens besides the chosen one; -1: none at all
 
   // Events, on the thread of step(). `text` is what can be shown from here on; it may be empty.
   std::function<void(std::string text, std::optional<TokenScore> score)> on_token;
@@ -95,7 +95,7 @@ class Batcher {
   bool sibling_reads_prompt(const Sequence& sequence) const;
   std::unique_ptr<Live> begin(Sequence sequence, Index slot) const;
   Choice choose(Live& live, std::span<const float> logits) const;
-  bool take(Live& live, const Choice& choice);  // whether it goes on
+  bool take(Live& live, const Choice& choice);  // whether it continues
   void release(Index slot);
 
   Decoder& decoder_;

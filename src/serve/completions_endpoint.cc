@@ -75,7 +75,7 @@ CompletionRequest read_completion(const std::string& body, ModelShelf& models) {
   if (fields.find("best_of") && fields.whole("best_of", 1, 1, 1 << 20) != request.n)
     throw ApiError(400, "best_of: expected what n is; more is not supported", "best_of",
                    "unsupported_parameter");
-  if (fields.text("suffix", "") != "") fields.refuse({"suffix"});
+  if (!fields.text("suffix", "").empty()) fields.refuse({"suffix"});
   fields.finish();
   return request;
 }

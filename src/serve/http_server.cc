@@ -340,7 +340,7 @@ void HttpSession::handle() {
 }
 
 // While an answer is made, and between requests, a read notices that the client has left. Where the next request
-// comes before this one's answer, it waits in the buffer, and the reading goes on as far as a header may.
+// comes before this one's answer, it waits in the buffer, and reading continues as far as a header may.
 void HttpSession::watch() {
   if (reading_ || buffer_.size() >= limits().header_bytes) return;
   reading_ = true;

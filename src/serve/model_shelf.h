@@ -28,7 +28,7 @@ struct ModelShelfOptions {
 class ModelShelf {
  public:
   // Names the models after their folders and looks at their headers: throws UserError where one cannot be used.
-  // Loading goes on in the background.
+  // Loading continues in the background.
   ModelShelf(const ModelShelfOptions& options, const Exec& ex);
   ~ModelShelf();
   ModelShelf(const ModelShelf&) = delete;

@@ -3,7 +3,7 @@
 //   mean = sum d / n      sd^2 = sum (d - mean)^2 / (n - 1)      standard error = sd / sqrt(n)
 //   t interval = mean +- t_(n-1, (1 + level)/2) * standard error      p = P(|t_(n-1)| >= |mean| / standard error)
 //
-// The bootstrap interval stands beside it as a check on the normal assumption: BCa, the bias-corrected and
+// The bootstrap interval checks the normal assumption: BCa, the bias-corrected and
 // accelerated percentiles of resampled means (Efron, "Better bootstrap confidence intervals", JASA 82, 1987). With few
 // pairs it is too narrow, because resampling knows sd * sqrt((n-1)/n) and no t quantile: at n = 12 a 95% interval
 // covers about 91%. The t interval is the one to decide by.

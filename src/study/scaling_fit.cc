@@ -246,31 +246,4 @@ ScalingBootstrap bootstrap_scaling(std::span<const ScalingPoint> points, Index r
   return result;
 }
 
-HoldOut hold_out_largest(std::span<const ScalingPoint> points, Index rules) {
-  HoldOut result;
-  Index largest = 0;
-  for (const ScalingPoint& p : points)
-    if (p.parameters > result.parameters) result.parameters = p.parameters, largest = p.size;
-  std::vector<ScalingPoint> smaller;
-  for (const ScalingPoint& p : points)
-    if (p.size != largest) smaller.push_back(p);
-  result.fit = fit_scaling(smaller, rules);
-  result.mean_error.resize(static_cast<std::size_t>(rules));
-  std::vector<Index> runs(static_cast<std::size_t>(rules));
-  double squares = 0;
-  Index all_runs = 0;
-  for (const ScalingPoint& p : points) {
-    if (p.size != largest || !std::isfinite(p.loss)) continue;
-    const double error = result.fit.predict(p.rule, p.parameters, p.tokens) - p.loss;
-    result.mean_error[p.rule] += error;
-    ++runs[p.rule];
-    squares += error * error;
-    ++all_runs;
-  }
-  for (Index r = 0; r < rules; ++r)
-    if (runs[r] > 0) result.mean_error[r] /= static_cast<double>(runs[r]);
-  if (all_runs > 0) result.rms_error = std::sqrt(squares / static_cast<double>(all_runs));
-  return result;
-}
-
 }  // namespace ddl

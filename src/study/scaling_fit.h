@@ -53,13 +53,4 @@ struct ScalingBootstrap {
 ScalingBootstrap bootstrap_scaling(std::span<const ScalingPoint> points, Index rules, Index resamples,
                                    std::uint64_t seed);
 
-// The fit without the largest size, and what it says of the runs at that size.
-struct HoldOut {
-  ScalingFit fit;
-  double parameters = 0;           // of the size left out
-  std::vector<double> mean_error;  // prediction - loss, by rule; 0 where the rule has no run at that size
-  double rms_error = 0;            // over all runs at that size
-};
-HoldOut hold_out_largest(std::span<const ScalingPoint> points, Index rules);
-
 }  // namespace ddl

@@ -94,16 +94,6 @@ SequentialResult decide(std::span<const double> differences, std::span<const Loo
   return result;
 }
 
-std::vector<double> false_positive_rates(std::span<const Look> looks, Index studies, std::uint64_t seed) {
-  const std::vector<double> critical = critical_values(looks);
-  std::vector<double> rates(looks.size());
-  simulate_no_difference(looks, studies, seed, [&](std::span<const double> sizes_of_t) {
-    const Index look = first_crossing(sizes_of_t, critical);
-    if (look < std::ssize(looks)) rates[look] += 1.0 / static_cast<double>(studies);
-  });
-  return rates;
-}
-
 double overall_p(const SequentialResult& result, std::span<const Look> looks, Index studies,
                  std::uint64_t seed) {
   if (result.look == 0 || result.p == 1) return 1;

@@ -2,12 +2,12 @@
 //
 //   better or worse   two-sided p of the paired t test <= the look's nominal p
 //   equivalent        the t interval of level 1 - 2 p, with the same p, lies inside (-margin, margin)
-//   undecided         otherwise: go on to the next look
+//   undecided         otherwise: wait for the next look
 //
 // The nominal values are O'Brien and Fleming's for three equally spaced looks and 5% overall (z 3.471, 2.454, 2.004;
 // O'Brien and Fleming, Biometrics 35, 1979; Jennison and Turnbull, "Group Sequential Methods", 2000, table 2.3), used
-// with t quantiles. They were made for known variances: with t quantiles at 4, 8 and 12 pairs the overall level is 5.3%,
-// as false_positive_rates() says and the tests hold it to.
+// with t quantiles. They were made for known variances: with t quantiles at 4, 8 and 12 pairs the overall level is 5.3%
+// by overall_p(), and a test holds it to that.
 //
 // The interval of level 1 - 2 p is two one-sided tests of level p (Schuirmann, J. Pharmacokin. Biopharm. 15, 1987). A true
 // difference at the margin passes one of them with the chance of a one-sided test over all looks, so "equivalent" is
@@ -50,10 +50,6 @@ struct SequentialResult {
 // UserError where the looks are none that can be (pairs from 2 and rising, p in (0, 0.5)) or the margin is negative. A
 // margin of 0 never ends with equivalence.
 SequentialResult decide(std::span<const double> differences, std::span<const Look> looks, double margin);
-
-// How often a comparison without any difference ends as better or worse at each look, by simulation of normal
-// differences. Their sum is the overall level.
-std::vector<double> false_positive_rates(std::span<const Look> looks, Index studies, std::uint64_t seed);
 
 // The p-value that several looks leave, for procedures that take p-values (Holm's): the chance, without any difference,
 // of a significant earlier look, or of a |t| as large as this at this look (the stage-wise order of Tsiatis, Rosner and

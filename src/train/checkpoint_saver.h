@@ -2,8 +2,7 @@
 // and a thread writes the copy.
 //   model.safetensors        parameters under the model's names, f32
 //   optimizer.safetensors    "STATE.NAME" for every state of the optimizer and every parameter it applies to;
-//   AdamW's
-//                            are "exp_avg.NAME" and "exp_avg_sq.NAME"
+//                            AdamW's are "exp_avg.NAME" and "exp_avg_sq.NAME"
 //   average.safetensors      with train.ema: the averaged weights under the model's names
 //   config.json, generation_config.json, tokenizer.json, tokenizer_config.json
 //   trainer.json             step, loader state, seeds, best validation, configuration

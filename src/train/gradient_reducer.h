@@ -1,4 +1,4 @@
-// Sums the gradients of all ranks while the backward pass goes on: what is final is collected in buckets of neighbours, and a
+// Sums the gradients of all ranks during the backward pass: what is final is collected in buckets of neighbours, and a
 // full bucket is on its way while the layers before it are computed.
 #pragma once
 

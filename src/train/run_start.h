@@ -31,7 +31,7 @@ class RunStart {
   std::optional<StoredModel> model;   // weights to begin with
   std::optional<Dataset> data;
   Json identity;                              // what the run must not change: data and tokenizer
-  std::optional<CheckpointEntry> checkpoint;  // to go on from
+  std::optional<CheckpointEntry> checkpoint;  // to continue from
   std::vector<std::string> rejected;          // why newer checkpoints were not accepted
 
  private:

@@ -42,7 +42,7 @@ StopSignals::StopSignals() {
   notice = kNotice.substr(::isatty(STDERR_FILENO) ? 0 : 1);
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART | SA_ONSTACK;  // writes under way go on; core/signal_stack.h
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // writes under way continue; core/signal_stack.h
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     ::sigaction(kSignals[i], &action, &old_actions[i]);
     const bool nohup = kSignals[i] == SIGHUP && old_actions[i].sa_handler == SIG_IGN;

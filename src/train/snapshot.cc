@@ -11,10 +11,7 @@ CheckpointArrays arrays_in_use(TrainableModel& model) {
 }
 
 Snapshot::Snapshot(const ParamTable& table, const std::vector<NamedArray>& state, bool average) {
-  Arena measured = Arena::measuring();
-  take_snapshot(table, state, average, measured);
-  arena_ = Arena::owning(measured.used_bytes());
-  arrays_ = take_snapshot(table, state, average, arena_);
+  arena_ = Arena::planned([&](Arena& arena) { arrays_ = take_snapshot(table, state, average, arena); });
 }
 
 CheckpointArrays take_snapshot(const ParamTable& table, std::vector<NamedArray> state, bool average,

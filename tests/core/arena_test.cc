@@ -34,7 +34,7 @@ TEST(ArenaDeathTest, OverflowNamesTheSliceAndTheBytes) {
   EXPECT_DEATH(arena.take<float>("logits", 1008), "arena: 'logits' needs 40[39][26] B, 64 B left");
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DDL_ADDRESS_SANITIZER
 TEST(ArenaDeathTest, AWritePastASliceIsSeen) {
   Arena arena = Arena::owning(64 + 64 + 2 * Arena::kGapBytes);
   float* slice = arena.take<float>("first", 3);

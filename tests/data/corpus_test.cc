@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "compress.h"
@@ -103,7 +104,12 @@ TEST(Corpus, LongDocumentsComeInPiecesThatJoinToTheSame) {
   while (accents.size() < 9'000'000) accents += "\xc3\xa9\xe4\xb8\xad";
   for (const std::string& text : {lines, no_breaks, accents}) {
     std::string row = "{\"text\":\"";
-    for (const char c : text) row += c == '\n' ? std::string("\\n") : std::string(1, c);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      row.append(text, at, end - at);
+      if (end < text.size()) row += "\\n";
+      at = end + 1;
+    }
     for (const std::string& path :
          {folder.write("x.txt", text), folder.write("x.jsonl", row.append("\"}\n"))}) {
       CorpusReader reader({path}, {});

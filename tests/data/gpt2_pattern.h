@@ -28,8 +28,7 @@ class Pattern {
   explicit Pattern(const std::string& pattern) : regex_(with_white_space(pattern), PCRE2_UTF | PCRE2_UCP) {}
   // The end of the match that begins exactly at `at`; `at` itself where there is none.
   std::size_t match(const std::string& text, std::size_t at) const {
-    const auto found = regex_.search(text, at, PCRE2_ANCHORED);
-    return found ? found->end : at;
+    return regex_.end_of_match(text, at).value_or(at);
   }
   std::vector<std::string> split(const std::string& text) const {
     std::vector<std::string> words;

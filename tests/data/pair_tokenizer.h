@@ -14,15 +14,18 @@ class PairTokenizer : public Tokenizer {
   static constexpr TokenId kEndOfText = 256;
 
   void encode(std::string_view text, std::vector<TokenId>& ids) const override {
-    const auto letter = [&](std::size_t i) { return i < text.size() && text[i] >= 'a' && text[i] <= 'z'; };
-    for (std::size_t i = 0; i < text.size();) {
-      if (letter(i) && letter(i + 1)) {
-        ids.push_back(static_cast<TokenId>(257 + (text[i] - 'a') * 26 + (text[i + 1] - 'a')));
-        i += 2;
-      } else {
-        ids.push_back(static_cast<unsigned char>(text[i++]));
-      }
+    // Plain pointers: tests are compiled without optimisation, and some encode many megabytes.
+    const char *at = text.data(), *end = at + text.size();
+    const std::size_t before = ids.size();
+    ids.resize(before + text.size());
+    TokenId* out = ids.data() + before;
+    while (at < end) {
+      const bool pair = end - at > 1 && at[0] >= 'a' && at[0] <= 'z' && at[1] >= 'a' && at[1] <= 'z';
+      *out++ = pair ? static_cast<TokenId>(257 + (at[0] - 'a') * 26 + (at[1] - 'a'))
+                    : static_cast<unsigned char>(at[0]);
+      at += pair ? 2 : 1;
     }
+    ids.resize(static_cast<std::size_t>(out - ids.data()));
   }
   std::string decode(std::span<const TokenId> ids) const override {
     std::string text;

@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "core/sanitizer.h"
 #include "data/dataset.h"
 #include "io/sha256.h"
 #include "pair_tokenizer.h"
@@ -170,9 +171,9 @@ TEST(Prepare, PiecesOfLongDocumentsComeBackInOrder) {
   EXPECT_TRUE(found == texts);  // not EXPECT_EQ: megabytes of message
 }
 
-// Batches of 16 MB are in memory one at a time: their text, and its tokens in 32 bits (here one a byte). Long
-// documents come to another place in every batch, where buffers that are kept would gather 50 MB a batch.
-#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory
+// Batches of 16 MB are in memory one at a time: their text, and its tokens in 32 bits (here one per byte). Long
+// documents come to another place in every batch, where buffers that are kept would gather 50 MB per batch.
+#ifndef DDL_ADDRESS_SANITIZER  // which keeps freed memory
 TEST(Prepare, MemoryDoesNotFollowTheInput) {
   const TestFolder folder;
   constexpr int kBatches = 8, kLong = 40, kShort = 60'000;

@@ -38,8 +38,7 @@ class Regex {
   // The first match at `from` or after it; with PCRE2_ANCHORED only one that begins there.
   std::optional<Match> search(const std::string& text, std::size_t from = 0,
                               std::uint32_t options = 0) const {
-    const int found = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                                  options, match_, nullptr);
+    const int found = run(text, from, options);
     if (found <= 0) return std::nullopt;
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match_);
     Match match{bounds[0], bounds[1], std::vector<std::string>(pcre2_get_ovector_count(match_))};
@@ -48,8 +47,18 @@ class Regex {
         match.groups[g] = text.substr(bounds[2 * g], bounds[2 * g + 1] - bounds[2 * g]);
     return match;
   }
+  // Only where the match that begins exactly at `from` ends.
+  std::optional<std::size_t> end_of_match(const std::string& text, std::size_t from) const {
+    if (run(text, from, PCRE2_ANCHORED) <= 0) return std::nullopt;
+    return pcre2_get_ovector_pointer(match_)[1];
+  }
 
  private:
+  int run(const std::string& text, std::size_t from, std::uint32_t options) const {
+    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options, match_,
+                       nullptr);
+  }
+
   pcre2_code* code_;
   pcre2_match_data* match_;
 };

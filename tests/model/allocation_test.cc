@@ -1,6 +1,8 @@
 // A training step takes no memory once the first has been: every buffer is planned. What oneDNN takes for a product with
 // bf16 inputs is its own.
-#ifndef __SANITIZE_ADDRESS__  // it has an operator new of its own
+#include "core/sanitizer.h"
+
+#ifndef DDL_ADDRESS_SANITIZER  // it has an operator new of its own
 #include <dlfcn.h>
 
 #include <atomic>

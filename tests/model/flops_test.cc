@@ -31,7 +31,7 @@ TEST(Flops, OfProductsFollowFromTheWeights) {
   EXPECT_EQ(plan.backward.linear, 2 * 2 * weights);  // for the input and for the weight
   EXPECT_EQ(plan.forward.head, 2 * 11 * 8);
   EXPECT_EQ(plan.backward.head, 2 * 2 * 11 * 8);
-  // Three tokens see 1 + 2 + 3 pairs, two a token; a pair costs a product of 8 features for the score and one
+  // Three tokens see 1 + 2 + 3 pairs, two per token; a pair costs a product of 8 features for the score and one
   // for the output; backward has five such products.
   EXPECT_EQ(plan.forward.attention, 2 * (2 * 8 + 2 * 8));
   EXPECT_EQ(plan.backward.attention, 2 * 5 * 2 * 8);

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -17,8 +16,9 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
+
+#include "child_process.h"
 
 namespace sabotage {
 
@@ -57,19 +57,13 @@ class Program {
   explicit Program(std::string path) : path_(std::move(path)) {}
 
   // Runs a command in `folder`; what it prints goes to `folder`/printed. Killed after `kill_after`; one that has
-  // no such time, and goes on for two minutes, hangs.
+  // no such time, and runs for two minutes, hangs.
   Ending run(const std::string& folder, const Command& command,
              std::chrono::microseconds kill_after = std::chrono::microseconds::max()) const {
     const std::string printed = folder + "/printed";
     std::vector<std::string> words = command;
     words.insert(words.begin(), path_);
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const auto begin = Clock::now();
-    const pid_t pid = ::fork();
-    if (pid < 0) throw std::runtime_error("fork");
-    if (pid == 0) {
+    ddl::ChildProcess child(words, [&] {
       const int out = ::open(printed.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666),
                 in = ::open("/dev/null", O_RDONLY);
       ::dup2(in, 0);
@@ -81,26 +75,16 @@ class Program {
       const rlimit memory{rlim_t{8} << 30, rlim_t{8} << 30}, core{0, 0};
       ::setrlimit(RLIMIT_AS, &memory);
       ::setrlimit(RLIMIT_CORE, &core);
-      if (::chdir(folder.c_str()) == 0) ::execv(path_.c_str(), argv.data());
-      ::_exit(127);
-    }
-    constexpr std::chrono::seconds kHang(120);
+      if (::chdir(folder.c_str()) != 0) ::_exit(127);
+    });
+    constexpr std::chrono::minutes kHang(2);
     const bool planned = kill_after != std::chrono::microseconds::max();
-    int status = 0;
-    bool late = false;
-    while (::waitpid(pid, &status, WNOHANG) != pid) {
-      const auto elapsed = Clock::now() - begin;
-      if (planned ? elapsed >= kill_after : elapsed >= kHang) {
-        ::kill(pid, SIGKILL);
-        ::waitpid(pid, &status, 0);
-        late = !planned;
-        break;
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    if (!child.ends_within(planned ? kill_after : kHang)) {
+      child.signal(SIGKILL);
+      if (!planned) return {Ending::How::kHang, 0};
     }
-    if (late) return {Ending::How::kHang, 0};
-    if (WIFEXITED(status)) return {Ending::How::kCode, WEXITSTATUS(status)};
-    return {Ending::How::kSignal, WTERMSIG(status)};
+    const int code = child.wait();
+    return code >= 0 ? Ending{Ending::How::kCode, code} : Ending{Ending::How::kSignal, -code};
   }
 
   void run_well(const std::string& folder, const Command& command) const {

@@ -1,4 +1,4 @@
-// The endpoints beside /v1/completions.
+// The endpoints other than /v1/completions.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -123,7 +123,7 @@ TEST_F(EndpointsTest, EmbeddingsAreUnitVectorsInBothForms) {
   ASSERT_TRUE(bytes && bytes->size() == 32 * sizeof(float));
   std::vector<float> unpacked(32);
   std::memcpy(unpacked.data(), bytes->data(), bytes->size());
-  EXPECT_EQ(unpacked, first) << "alone or beside others";
+  EXPECT_EQ(unpacked, first) << "alone or with others";
   EXPECT_EQ(
       good(post("/v1/embeddings", {{"model", "m"}, {"input", {256, 'o', 'n', 'e'}}}))["data"][0]["embedding"],
       floats["data"][0]["embedding"]);
@@ -325,7 +325,7 @@ TEST_F(ServerTest, CheckpointsThatAreUsedAreLimited) {
   EXPECT_EQ(models.find("run@20"), second);
 }
 
-// What goes wrong beside the requests ends nothing: nobody reads what is said, a folder cannot be listed.
+// What goes wrong outside of requests ends nothing: nobody reads what is said, a folder cannot be listed.
 TEST_F(ServerTest, TheShelfsThreadOutlivesWhatGoesWrong) {
   write_checkpoint(folder_ / "run", 10, small_weights());
   options_.models.paths = {folder_ / "run"};

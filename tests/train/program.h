@@ -3,57 +3,33 @@
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "child_process.h"
 
 namespace ddl {
 
-class Program {
+// What it prints, and its errors, go to the open file `output`, or nowhere.
+class Program : public ChildProcess {
  public:
-  // What it prints, and its errors, go to the open file `output`, or nowhere.
-  explicit Program(std::vector<std::string> arguments, int output = -1) {
-    arguments.insert(arguments.begin(), DDL_PROGRAM);
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      if (output < 0) output = ::open("/dev/null", O_WRONLY);
-      ::dup2(output, 1);
-      ::dup2(output, 2);
-      ::setenv("DDL_THREADS", "1", 1);
-      ::execv(DDL_PROGRAM, argv.data());
-      ::_exit(127);
-    }
-  }
-  ~Program() {  // a test that failed in between must not leave it running
-    if (!running()) return;
-    signal(SIGKILL);
-    wait();
-  }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-
-  void signal(int number) const { ::kill(pid_, number); }
-  bool running() {
-    if (!done_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) done_ = true;
-    return !done_;
-  }
-  int wait() {  // the exit code, or minus the signal
-    if (!done_) ::waitpid(pid_, &status_, 0);
-    done_ = true;
-    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
-  }
+  explicit Program(std::vector<std::string> arguments, int output = -1)
+      : ChildProcess(with_path(std::move(arguments)), [output] {
+          const int to = output < 0 ? ::open("/dev/null", O_WRONLY) : output;
+          ::dup2(to, 1);
+          ::dup2(to, 2);
+          ::setenv("DDL_THREADS", "1", 1);
+        }) {}
 
  private:
-  pid_t pid_ = -1;
-  int status_ = 0;
-  bool done_ = false;
+  static std::vector<std::string> with_path(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), DDL_PROGRAM);
+    return arguments;
+  }
 };
 
 // All that the program prints on a terminal of so many columns.

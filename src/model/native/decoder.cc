@@ -35,10 +35,7 @@ class NativeDecoder final : public Decoder, private KeyValueStore<T> {
         network_(config_, matrices_of(weights.format())),
         products_(weights),
         length_(static_cast<std::size_t>(slots_), 0) {
-    Arena measured = Arena::measuring();
-    plan(measured);
-    arena_ = Arena::owning(measured.used_bytes());
-    plan(arena_);
+    arena_ = Arena::planned([this](Arena& arena) { plan(arena); });
     network_.bind(weights, nullptr);
     products_.bind(network_.numbers());
   }

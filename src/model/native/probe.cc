@@ -23,10 +23,7 @@ class NativeProbe final : public Probe, private PassObserver<T> {
         network_(config_),
         wte_(weights.table().find("transformer.wte.weight").offset) {
     const Room room{.tokens = shape.N(), .positions = shape.T, .training = true, .threads = ex.threads};
-    Arena measured = Arena::measuring();
-    network_.plan(measured, room);
-    arena_ = Arena::owning(measured.used_bytes());
-    network_.plan(arena_, room);
+    arena_ = Arena::planned([&](Arena& arena) { network_.plan(arena, room); });
     network_.bind(weights, nullptr);
     lens_NC_.resize(static_cast<std::size_t>(shape.N() * C_));
   }

@@ -65,16 +65,11 @@ class NativeTrainable final : public TrainableModel {
   NativeTrainable(const ModelConfig& config, BatchShape shape, const OptimizerConfig& optimizer,
                   std::uint64_t seed, const Exec& ex)
       : config_(config), shape_(shape), network_(config), weights_(config, seed, ex) {
-    Arena measured = Arena::measuring();
-    memory_.plan(measured, network_, shape, ex.threads);
-    arena_ = Arena::owning(measured.used_bytes());
-    memory_.plan(arena_, network_, shape, ex.threads);
+    arena_ = Arena::planned([&](Arena& arena) { memory_.plan(arena, network_, shape, ex.threads); });
     network_.bind(weights_, memory_.grads);
-    Arena for_state = Arena::measuring();
-    const double lr_factor = config.hidden_lr_factor();
-    make_optimizer(weights_.table(), lr_factor, optimizer, for_state);
-    optimizer_arena_ = Arena::owning(for_state.used_bytes());
-    optimizer_ = make_optimizer(weights_.table(), lr_factor, optimizer, optimizer_arena_);
+    optimizer_arena_ = Arena::planned([&](Arena& arena) {
+      optimizer_ = make_optimizer(weights_.table(), config.hidden_lr_factor(), optimizer, arena);
+    });
     optimizer_->start_average(weights_.values(), ex);
   }
 

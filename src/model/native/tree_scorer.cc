@@ -32,10 +32,7 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
         V_(config_.vocab),
         network_(config_, matrices_of(weights.format())),
         products_(weights) {
-    Arena measured = Arena::measuring();
-    plan(measured);
-    arena_ = Arena::owning(measured.used_bytes());
-    plan(arena_);
+    arena_ = Arena::planned([this](Arena& arena) { plan(arena); });
     network_.bind(weights, nullptr);
     products_.bind(network_.numbers());
   }

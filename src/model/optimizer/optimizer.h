@@ -104,7 +104,7 @@ class Optimizer {
 
   // All that must be kept for a later step to repeat, but the average. The arrays stay where they are.
   virtual std::vector<NamedArray> state() const = 0;
-  // Floats of the state and the average: what a checkpoint holds beside the parameters.
+  // Floats of the state and the average: what a checkpoint holds besides the parameters.
   Index state_floats() const;
 
   bool has_average() const { return average_decay_ > 0; }

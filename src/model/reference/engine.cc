@@ -49,10 +49,9 @@ class ReferenceTrainable final : public TrainableModel {
         weights_(config, seed, ex),
         tape_rule_(make_oracle<ref::Var>(config)),
         gradients_(weights_.values().size(), 0.0f) {
-    Arena measured = Arena::measuring();
-    make_optimizer(weights_.table(), config.hidden_lr_factor(), optimizer, measured);
-    arena_ = Arena::owning(measured.used_bytes());
-    optimizer_ = make_optimizer(weights_.table(), config.hidden_lr_factor(), optimizer, arena_);
+    arena_ = Arena::planned([&](Arena& arena) {
+      optimizer_ = make_optimizer(weights_.table(), config.hidden_lr_factor(), optimizer, arena);
+    });
     optimizer_->start_average(weights_.values(), ex);
   }
 

@@ -12,7 +12,7 @@ const isStart = (token, i) => i === 0 && token.text === "<|endoftext|>";
 const signedNumber = (v) => (v > 0 ? "+" : "") + shortNumber(v, 2);
 
 export class Pane {
-  // settings: {theme, say, onBranch(text): go on from this text}
+  // settings: {theme, say, onBranch(text): continue from this text}
   constructor(settings) {
     this.settings = settings;
     this.title = html("h2", {});
@@ -167,7 +167,7 @@ export class Pane {
       const bar = html("span", { className: "bar-of" });
       bar.style.width = `${Math.max(1, 100 * Math.exp(each.logprob))}%`;
       const row = button("", () => this.branch(i, each.text));
-      row.title = "go on from here with this token";
+      row.title = "continue from here with this token";
       row.classList.toggle("actual", each.text === token.text);
       row.append(html("span", { className: "word", textContent: visible(each.text) }), html("span", { className: "value", textContent: percent(each.logprob) }), bar);
       return html("li", {}, [row]);
@@ -178,7 +178,7 @@ export class Pane {
   branch(i, text) {
     const before = this.tokens.slice(0, i).filter((token, k) => !isStart(token, k)).map((token) => token.text);
     const prompt = textOf([...before, text]);
-    if (prompt === null) this.settings.say(`The text cannot go on with “${visible(text)}”: that token is no text, or only a part of a character.`);
+    if (prompt === null) this.settings.say(`The text cannot continue with “${visible(text)}”: that token is no text, or only a part of a character.`);
     else this.settings.onBranch(prompt);
   }
 }

@@ -94,7 +94,7 @@ export class PlaygroundView {
       [remembered.a, remembered.b] = this.choices.map((choice) => choice.select.value);
       if (again && this.ran) this.run(this.ran.writes);
     };
-    this.choices = [new ModelChoice("model", models, remembered.a, null, changed), new ModelChoice("beside", models, remembered.b, "no other", changed)];
+    this.choices = [new ModelChoice("model", models, remembered.a, null, changed), new ModelChoice("compare with", models, remembered.b, "no other", changed)];
     this.numbers = kNumbers.map(([key, label, min, max, step]) => {
       const input = html("input", { type: "number", min, max, step, value: remembered[key], oninput: () => input.validity.valid && input.value !== "" && (remembered[key] = Number(input.value)) });
       return html("label", {}, [html("span", { textContent: label }), input]);

@@ -35,7 +35,7 @@ export async function readTrace(model, text, signal) {
 }
 
 // The same while a series of one sublayer is held at a value: clamp is {sublayer, series, value}. The prompt is a text or
-// token numbers. With `writing` ({max_tokens, temperature, top_p, seed}) it goes on under the clamp.
+// token numbers. With `writing` ({max_tokens, temperature, top_p, seed}) it continues under the clamp.
 export async function readClamped(model, prompt, clamp, writing, signal) {
   const { max_tokens = 0, temperature = 0, top_p = 1, seed = 0 } = writing || {};
   const answer = await postJson("/v1/ddl/trace", { model, prompt, clamp, max_tokens: Math.min(kMostWritten, max_tokens), temperature, top_p, seed }, signal);
