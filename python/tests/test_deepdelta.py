@@ -1,6 +1,7 @@
 """The package against the program: the same numbers, the same errors."""
 
 import ast
+import importlib.metadata
 import json
 import math
 import os
@@ -233,21 +234,8 @@ def test_other_threads_go_on(model):
     assert heard[-1] > heard[0]
 
 
-def test_two_threads_share_a_model(model):
-    alone = model.generate("a", max_new_tokens=30, seed=3)
-    texts = []
-    threads = [
-        threading.Thread(target=lambda: texts.append(model.generate("a", max_new_tokens=30, seed=3, on_text=lambda piece: None)), daemon=True)
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert texts == [alone] * 4, "one waits for the other for ever"
-
-
 def test_config_and_description(model):
+    assert deepdelta.__version__ == importlib.metadata.version("deepdelta") == ddl("version", cwd=".").split()[1]
     assert model.residual == "ddl-cc" and model.config["channels"] == 4
     assert model.sublayers == 4 and model.context == 48 and model.parameters > 1000
     assert "ddl-cc" in repr(model) and pathlib.Path(model.folder).is_dir()
@@ -300,9 +288,28 @@ def with_signals(folder, code, *more, **options):
 
 
 def finished(child):
-    out, errors = child.communicate(timeout=120)
+    out, errors = child.communicate(timeout=60)
     assert child.returncode == 0, errors
     return out
+
+
+def test_two_threads_share_a_model(run, folder):
+    # In a process of its own: where one waits for the other for ever, it has Python's lock, and nothing else runs.
+    child = with_signals(folder, """
+alone = model.generate("a", max_new_tokens=30, seed=3)
+texts = []
+write = lambda: texts.append(model.generate("a", max_new_tokens=30, seed=3, on_text=lambda piece: None))
+threads = [threading.Thread(target=write) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert texts == [alone] * 4
+""")  # fmt: skip
+    try:
+        finished(child)
+    finally:
+        child.kill()
 
 
 def test_a_signal_has_a_stack_of_its_own(run, folder, tmp_path):
