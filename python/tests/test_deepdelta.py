@@ -63,6 +63,12 @@ def test_training_is_the_programs(folder, run):
     assert np.array_equal(ours["loss"], theirs["loss"])
 
 
+def test_options_of_a_rule_may_come_before_it(folder):
+    sets = {"model.block_size": 1, "model.residual": "attnres-block", "model.layers": 1, "model.width": 32, "model.heads": 2, "model.context": 48}
+    trained = deepdelta.train({**sets, "train.steps": 1, "train.batch": 1, "log.floor": False}, folder / "data", folder / "ordered")
+    assert trained.model().config["block_size"] == 1
+
+
 def test_metrics_are_columns(run):
     table = run.metrics()
     assert table["step"].dtype == np.int64 and table["step"].tolist() == [1, 2, 3, 4, 5, 6]
@@ -122,9 +128,12 @@ def test_generation(model, folder):
     # Every option reaches the sampler; without the string that stops it, the others show for longer.
     options = {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "repetition_penalty": 1.3, "seed": 5}
     flags = [str(each) for name, value in options.items() for each in (f"--{name.replace('_', '-')}", value)]
-    for stop in ([], ["="]):
+    whole = model.generate("a=3 ", max_new_tokens=40, **options)
+    letter = next(c for c in whole[3:] if c.isascii() and c.isalnum())
+    for stop in ([], [letter]):
         shown = ddl("generate", folder / "run", "--prompt", "a=3 ", "--max-new-tokens", 40, "--weights", "f32", *flags, *(["--stop", *stop] if stop else []), cwd=folder)
         assert "a=3 " + model.generate("a=3 ", max_new_tokens=40, stop=stop, **options) == shown.removesuffix("\n")
+    assert model.generate("a=3 ", max_new_tokens=40, stop=[letter], **options) == whole[: whole.index(letter)]
     several = model.generate("a=3 ", count=3, max_new_tokens=8, seed=1)
     assert len(several) == 3 and several == model.generate("a=3 ", count=3, max_new_tokens=8, seed=1)
     with pytest.raises(RuntimeError, match="stop here"):
