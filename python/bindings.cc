@@ -274,9 +274,9 @@ std::string evaluate(PythonModel& model, const std::vector<std::string>& tasks, 
   Scorer scorer(model.loaded().weights, {}, model.exec());
   Interruption interruption;
   const auto score = [&](std::span<const ScoreRequest> requests, Scorer::Scored scored) {
-    scorer.score(requests, [&](Index request, const Score& found) {
+    scorer.score(requests, [&](Index number, const Score& found) {
       interruption.look();
-      scored(request, found);
+      scored(number, found);
     });
   };
   return to_line(report_json(run_tasks(request, model.tokenizer(), score, model.exec())));
