@@ -258,12 +258,7 @@ def train(
     config: a TOML file, or options as a dictionary: {"model.residual": "ddl-cc", "train": {"steps": 100}}. `on_record` hears
     every record as it is written. Ctrl-C saves a checkpoint and raises KeyboardInterrupt; `resume=True` goes on from there.
     """
-    file, sets = "", []
-    if isinstance(config, Mapping):
-        # A rule brings options of its own, so it must be known first.
-        sets = sorted(_settings(config), key=lambda each: not each.startswith("model.residual="))
-    else:
-        file = os.fspath(config)
+    file, sets = ("", list(_settings(config))) if isinstance(config, Mapping) else (os.fspath(config), [])
     hear = None if on_record is None else (lambda line: on_record(json.loads(line)))
     folder, steps, stopped_by = _core.train(
         file, preset, os.fspath(data), os.fspath(out), sets, resume, threads, hear
