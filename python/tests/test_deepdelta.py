@@ -179,9 +179,12 @@ def test_ctrl_c_saves_and_training_goes_on(run, folder):
         if record["event"] == "step" and record["step"] == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
         deepdelta.train(SETS, folder / "data", folder / "stopped", on_record=stop)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):  # the handler is Python's again
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
     again = deepdelta.train(SETS, folder / "data", folder / "stopped", resume=True)
     assert np.array_equal(again.metrics(["loss"])["loss"], run.metrics(["loss"])["loss"])
 
@@ -283,6 +286,7 @@ def has_stack():
     assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)) == 0
     return not stack.flags & 2  # SS_DISABLE
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 folder = pathlib.Path(sys.argv[1])
 model = deepdelta.load(folder / "run")
 sets = json.loads(sys.argv[2])
@@ -297,7 +301,10 @@ def with_signals(folder, code, *more, **options):
 
 
 def finished(child):
-    out, errors = child.communicate(timeout=60)
+    try:
+        out, errors = child.communicate(timeout=60)
+    finally:
+        child.kill()
     assert child.returncode == 0, errors
     return out
 
@@ -315,10 +322,7 @@ for thread in threads:
     thread.join()
 assert texts == [alone] * 4
 """)  # fmt: skip
-    try:
-        finished(child)
-    finally:
-        child.kill()
+    finished(child)
 
 
 def test_a_signal_has_a_stack_of_its_own(run, folder, tmp_path):
