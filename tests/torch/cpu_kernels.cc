@@ -41,7 +41,7 @@ class CpuKernels final : public cuda::Kernels {
     else
       cuda::rope_forward(a, launch_);
   }
-  const cuda_on_cpu::Launch launch_;
+  const cuda_on_cpu::Launch launch_{};
 };
 
 }  // namespace
