@@ -136,8 +136,11 @@ class PythonModel {
     const Computing computing;
     const std::lock_guard lock(one_at_a_time_);
     const Index slots = std::min<Index>(count, 16);
-    if (!decoder_ || decoder_slots_ != slots)
-      decoder_ = make_decoder(loaded_.weights, {.slots = decoder_slots_ = slots}, ex_);
+    if (!decoder_ || decoder_slots_ != slots) {
+      decoder_.reset();
+      decoder_ = make_decoder(loaded_.weights, {.slots = slots}, ex_);
+      decoder_slots_ = slots;
+    }
     Interruption interruption;
     const auto text = [&](Index, std::string_view piece) {
       interruption.look();

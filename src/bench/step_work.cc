@@ -26,11 +26,13 @@ Traffic traffic(const ModelConfig& config, double state_bytes, double a) {
 }
 
 // Of one token: H heads of (T + 1) / 2 scores on average and F sigmoids in every layer, each forward and again backward, and the
-// loss over V words.
+// loss over V words. What model.recompute computes again comes on top.
 double exponentials(const ModelConfig& config, Index context) {
   const double L = static_cast<double>(config.layers), H = static_cast<double>(config.heads),
                F = static_cast<double>(config.mlp_width()), V = static_cast<double>(config.vocab);
-  return 2 * L * (H * static_cast<double>(context + 1) / 2 + F) + V;
+  const double scores = H * static_cast<double>(context + 1) / 2;
+  const double again = config.recompute == "block" ? scores + F : config.recompute == "mlp" ? F : 0;
+  return L * (2 * (scores + F) + again) + V;
 }
 
 // Kernels of a layer in forward and backward: four products (eight backwards), two residual passes, norm and rotation, attention,

@@ -128,7 +128,7 @@ bool is_special(const std::string& path) {
 // Said before a temporary is made, whose name would mean nothing to the reader.
 std::string in_a_folder(std::string path) {
   std::error_code error;
-  if (const std::string folder = parent_folder(path); !std::filesystem::is_directory(folder, error))
+  if (const std::string folder = parent_folder(path); !std::filesystem::exists(folder, error) && !error)
     throw UserError("{}: cannot be written: there is no folder {}", path, folder);
   return path;
 }

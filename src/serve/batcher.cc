@@ -127,8 +127,14 @@ void Batcher::step(const Exec& ex) {
         continue;
       }
       const Index slot = free_.back();
+      try {
+        decoder_.copy(slot, appended[i]->slot);
+      } catch (const std::exception& error) {
+        next->on_end(Sequence::End::kFailed, error.what());
+        next = waiting_.erase(next);
+        continue;
+      }
       free_.pop_back();
-      decoder_.copy(slot, appended[i]->slot);
       live_.push_back(begin(std::move(*next), slot));
       live_.back()->fed = std::ssize(*live_.back()->asked.prompt);
       choosing.emplace_back(live_.back().get(), static_cast<Index>(i));

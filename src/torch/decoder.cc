@@ -55,7 +55,15 @@ class TorchDecoder final : public Decoder, private KeysAndValues {
     run(appends, true, visit, ex);
   }
 
-  void reset(Index slot) override { length_[slot] = 0; }
+  // A shorter sequence attends beside a longer one behind a mask, so what a sequence leaves must be finite.
+  void reset(Index slot) override {
+    const at::NoGradGuard no_graph;
+    translated(kDecodingAdvice, [&] {
+      for (const at::Tensor& cache : {keys_, values_})
+        cache.narrow(2, 0, length_[slot]).select(1, slot).zero_();
+    });
+    length_[slot] = 0;
+  }
   void copy(Index to_slot, Index from_slot) override {
     if (to_slot == from_slot) return;
     const at::NoGradGuard no_graph;

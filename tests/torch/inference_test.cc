@@ -266,6 +266,44 @@ TEST(TorchInference, KernelsAtAnyPosition) {
             kBothAreRounded);
 }
 
+// Nothing to remember: convolutions of one tap.
+TEST(TorchInference, ConvolutionsOfOneTap) {
+  for (const char* rule : {"ihc", "ddl-tc"}) {
+    Model model({.residual = rule});
+    set_if_known(model.config, "model.embed_kernel", "1");
+    set_if_known(model.config, "model.state_kernel", "1");
+    const Weights weights = scrambled_weights(model.config);
+    const Sequence s = model.sequence(16, 1);
+    const auto expected = decode(*make_decoder(weights, {.slots = 2}, kCore), s, {16});
+    const auto actual = decode(*make_torch_decoder(weights, {.slots = 2}, {}), s, {5, 1, 1, 9});
+    EXPECT_LT(rounding_ratio(actual, expected, roundings(model.config, 16)) / s.amplified, kBothAreRounded)
+        << rule;
+  }
+}
+
+// A sequence that has gone wrong leaves nothing to the next one in its slot, which shares a pass with a longer one.
+TEST(TorchInference, ASlotForgetsWhatWasNotANumber) {
+  Model model({.residual = "baseline"});
+  const Index C = model.config.width, bad = model.config.vocab - 1;  // the token without an embedding
+  for (Index c = 0; c < C; ++c) model.weights.tensor("transformer.wte.weight")[bad * C + c] = NAN;
+  const std::vector<std::int32_t> ruined(12, static_cast<std::int32_t>(bad)), good{1, 2, 3, 4, 5, 6, 7, 8};
+  const auto after = [&](Decoder& decoder) {
+    const std::array prompts{Decoder::Append{0, good}, Decoder::Append{1, std::span(good).first(3)}};
+    decoder.append(prompts, kCore);
+    const std::array single{Decoder::Append{0, std::span(good).first(1)},
+                            Decoder::Append{1, std::span(good).first(1)}};
+    decoder.append(single, kCore);
+    const std::span<const float> logits = decoder.logits(1);
+    return std::vector<double>(logits.begin(), logits.begin() + bad);
+  };
+  const auto fresh = model.torch_decoder({.slots = 2}), used = model.torch_decoder({.slots = 2});
+  const std::array first{Decoder::Append{1, ruined}};
+  used->append(first, kCore);
+  EXPECT_TRUE(std::isnan(used->logits(0)[0])) << "the test has power";
+  used->reset(1);
+  EXPECT_EQ(after(*used), after(*fresh));
+}
+
 TEST(TorchInference, RefusesWhatDoesNotFit) {
   const Model model({});
   const auto decoder = model.torch_decoder({.context = 4});
