@@ -269,15 +269,14 @@ TEST(TorchInference, KernelsAtAnyPosition) {
 // Nothing to remember: convolutions of one tap.
 TEST(TorchInference, ConvolutionsOfOneTap) {
   for (const char* rule : {"ihc", "ddl-tc"}) {
-    Model model({.residual = rule});
-    set_if_known(model.config, "model.embed_kernel", "1");
-    set_if_known(model.config, "model.state_kernel", "1");
-    const Weights weights = scrambled_weights(model.config);
-    const Sequence s = model.sequence(16, 1);
+    ModelConfig config = model_config({.residual = rule});
+    set_if_known(config, "model.embed_kernel", "1");
+    set_if_known(config, "model.state_kernel", "1");
+    const Weights weights = scrambled_weights(config);
+    const Sequence s = oracle_sequence(config, oracle_parameters(weights), 16, 1);
     const auto expected = decode(*make_decoder(weights, {.slots = 2}, kCore), s, {16});
     const auto actual = decode(*make_torch_decoder(weights, {.slots = 2}, {}), s, {5, 1, 1, 9});
-    EXPECT_LT(rounding_ratio(actual, expected, roundings(model.config, 16)) / s.amplified, kBothAreRounded)
-        << rule;
+    EXPECT_LT(rounding_ratio(actual, expected, roundings(config, 16)) / s.amplified, kBothAreRounded) << rule;
   }
 }
 
