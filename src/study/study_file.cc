@@ -173,7 +173,6 @@ void read_sizes(Study& study, Table& file) {
     size.rates = table.has("rates") ? table.numbers("rates") : rates;
     table.expect_nothing_else(study.path);
     const std::string where = fmt::format("size {}", size.name);
-    check_rates(size.rates, study.path + ": " + where);
     if (size.tokens.empty() || size.tokens.front() < 1 ||
         std::adjacent_find(size.tokens.begin(), size.tokens.end(), std::greater_equal<>()) !=
             size.tokens.end())
@@ -181,6 +180,9 @@ void read_sizes(Study& study, Table& file) {
                       fmt::join(size.tokens, ", "));
     if (size.arms.empty()) throw UserError("{}: {}: arms is empty; name what is compared", study.path, where);
     for (const std::string& arm : size.arms) add_arm(study, arm, where);
+    const bool tunes = std::any_of(size.arms.begin(), size.arms.end(),
+                                   [&](const std::string& arm) { return !study.arm(arm).rate; });
+    if (tunes || !size.rates.empty()) check_rates(size.rates, study.path + ": " + where);
     if (std::set<std::string>(size.arms.begin(), size.arms.end()).size() != size.arms.size())
       throw UserError("{}: {}: an arm is named twice", study.path, where);
     study.sizes.push_back(std::move(size));

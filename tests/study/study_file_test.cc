@@ -57,6 +57,7 @@ TEST(StudyFile, RefusesWhatCannotBeAnswered) {
   EXPECT_EQ(refusal(good), "accepted");
   expect(with(good, "[0.004, 0.008, 0.016, 0.032, 0.064]", "[0.004]"), "at least 3");
   expect(with(good, "0.016, 0.032", "0.02, 0.032"), "rise by one factor");
+  expect(with(good, "rates = [0.004, 0.008, 0.016, 0.032, 0.064]\n", ""), "at least 3");
   expect(with(good, "rates = [", "rates = [-1, "), "numbers above 0");
   expect(with(good, "margin", "marjin"), "marjin is not a key of a study");
   expect(with(good, "primary = true", "primary = 1"), "true or false");
@@ -76,6 +77,17 @@ TEST(StudyFile, RefusesWhatCannotBeAnswered) {
   expect(study_text("scales = [0.5, 2]\n"), "has 1 in it");
   expect(study_text("metric = \"speed\"\n"), "wrong_answers");
   expect("title = ", "study.toml:1");
+}
+
+TEST(StudyFile, NeedsNoGridWhereEveryArmHasARate) {
+  const TestFolder folder;
+  std::string fixed;
+  for (const char* arm : {"ddl-cc", "baseline"})
+    fixed += fmt::format("[[arm]]\nname = \"{0}\"\nsettings = [\"model.residual={0}\"]\nrate = 0.01\n", arm);
+  const std::string text = with(study_text("", fixed), "rates = [0.004, 0.008, 0.016, 0.032, 0.064]\n", "");
+  const Study study = make_study(folder, text);
+  EXPECT_TRUE(study.sizes[0].rates.empty());
+  for (const Trial& trial : make_agenda(study, Records()).trials) EXPECT_EQ(trial.stage, Stage::kConfirm);
 }
 
 TEST(StudyFile, EveryStudyOfTheProjectIsValid) {
