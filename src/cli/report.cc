@@ -1,4 +1,5 @@
-// ./ddl report: runs, a study, audits, or a stored document, as one page.
+// ./ddl report: runs, studies, audits, or a stored document, as one page.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "report/page.h"
 #include "report/run_records.h"
 #include "report/runs_document.h"
+#include "study/studies_document.h"
 #include "study/study_document.h"
 
 namespace ddl {
@@ -35,7 +37,12 @@ struct ReportCommand {
 
  private:
   Json read() const {
-    if (paths.size() == 1 && is_study_folder(paths[0])) return read_study_document(paths[0]).json();
+    const auto studies = std::count_if(paths.begin(), paths.end(), is_study_folder);
+    if (studies == 1 && paths.size() == 1) return read_study_document(paths[0]).json();
+    if (studies == std::ssize(paths)) return read_studies_document(paths).json();
+    if (studies > 0)
+      throw UserError("a page shows studies or runs, not both: {} of the {} folders and files are studies",
+                      studies, paths.size());
     std::vector<std::string> runs;
     std::vector<Json> audits;
     for (const std::string& path : paths) {
@@ -61,9 +68,10 @@ void add_report_command(Command app) {
   Command report = app.add_command(
       "report", "Runs or a study as one page: answers, curves, differences, how to repeat them");
   report
-      .add_option("paths", c->paths,
-                  "Runs, or folders with runs in them; files that ddl audit wrote; a study's folder; or one "
-                  "document that --json wrote")
+      .add_option(
+          "paths", c->paths,
+          "Runs, or folders with runs in them; files that ddl audit wrote; folders of studies; or one "
+          "document that --json wrote")
       .required();
   report.add_option("--out", c->out, "The page, which needs no network and no other file").show_default();
   report.add_option("--json", c->json, "Every number of the page as JSON, in this file");

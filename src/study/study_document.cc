@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "io/file.h"
 #include "report/spread.h"
-#include "study/agenda.h"
+#include "study/answer_blocks.h"
 #include "study/answers.h"
 #include "study/best_of_n.h"
 #include "study/compute_gain.h"
@@ -44,13 +44,11 @@ class StudyReport {
     scaling();
     costs();
     repeat();
-    limits();
+    add_limits(document_);
     return document_;
   }
 
  private:
-  std::string unit() const { return study_.metric == "loss" ? "nats" : "share of wrong answers"; }
-
   std::vector<const TrialRecord*> confirmations(const StudySize& size, const std::string& arm) const {
     const Tuning tuning = tune(study_, size, study_.arm(arm), records_);
     std::vector<const TrialRecord*> found;
@@ -72,42 +70,17 @@ class StudyReport {
 
   void questions() {
     document_.section("answers", "Answers");
-    const Agenda agenda = make_agenda(study_, records_);
-    if (agenda.least_left > 0)
-      document_.add(TextBlock{fmt::format("This study is not finished: {} to {} trials are left.",
-                                          agenda.least_left, agenda.most_left)});
-    AnswersBlock block;
-    for (const Answer& answer : answers_) {
-      std::string detail = fmt::format("{} pairs", answer.differences.size());
-      if (answer.decision.look > 0) {
-        detail = fmt::format("{} pairs, p = {:.2g}", answer.decision.pairs, answer.decision.p);
-        if (answer.question.primary && answer.ended())
-          detail += fmt::format(", {:.2g} over all looks, {:.2g} by Holm over the primary questions",
-                                answer.overall_p, answer.holm_p);
-        detail += fmt::format("; bootstrap {:+.4f} to {:+.4f}", answer.result.bootstrap.low,
-                              answer.result.bootstrap.high);
-      }
-      block.rows.push_back({fmt::format("{} ({}{})", answer.question.text, answer.size,
-                                        answer.question.primary ? ", primary" : ""),
-                            answer.line(study_.metric), answer.verdict, detail});
-    }
-    document_.add(block);
+    add_answers(document_, study_, records_, answers_);
     for (const StudySize& size : study_.sizes) {
       ForestBlock forest;
       forest.title = fmt::format("Paired differences at {}", size.name);
       forest.note =
           "Negative: the first arm is better. Each point is a seed; the interval holds over all looks.";
-      forest.unit = unit();
+      forest.unit = unit_of(study_);
       forest.margin = study_.margin;
       for (const Answer& answer : answers_) {
         if (answer.size != size.name || answer.differences.empty()) continue;
-        const bool looked = answer.decision.look > 0;
-        forest.rows.push_back(
-            {fmt::format("{} - {}{}", answer.question.a, answer.question.b,
-                         answer.question.match == StudyQuestion::Match::kFlops ? ", equal FLOPs" : ""),
-             looked ? answer.decision.mean : answer.result.mean, looked ? answer.decision.interval.low : kNan,
-             looked ? answer.decision.interval.high : kNan,
-             std::vector<double>(answer.counted().begin(), answer.counted().end()), answer.verdict});
+        forest.rows.push_back(forest_row(answer));
       }
       if (!forest.rows.empty()) document_.add(forest);
     }
@@ -124,7 +97,7 @@ class StudyReport {
     ends.axes = {{"tokens", "tokens", AxisScale::kLog},
                  {"flops", "FLOPs", AxisScale::kLog},
                  {"seconds", "seconds of one worker", AxisScale::kLog}};
-    ends.y_label = unit();
+    ends.y_label = unit_of(study_);
     LinesBlock curve;
     curve.title = "Validation loss while training the longest budget";
     curve.note = "Means over seeds.";
@@ -295,7 +268,7 @@ class StudyReport {
                        {"parameters", TableBlock::Align::kRight},
                        {"FLOPs per token", TableBlock::Align::kRight, 2},
                        {"seconds", TableBlock::Align::kRight, 2},
-                       {fmt::format("{}, mean", unit()), TableBlock::Align::kRight, 4},
+                       {fmt::format("{}, mean", unit_of(study_)), TableBlock::Align::kRight, 4},
                        {"sd over seeds", TableBlock::Align::kRight, 4},
                        {"seeds", TableBlock::Align::kRight},
                        {"diverged", TableBlock::Align::kRight},
@@ -368,17 +341,6 @@ class StudyReport {
           true});
     if (!problems_.empty()) document_.add(ListBlock{problems_, true});
     document_.add(CodeBlock{study_.text});
-  }
-
-  void limits() {
-    document_.section("limits", "What this does not show");
-    document_.add(
-        ListBlock{{"Models of this size and data of this kind. What a rule does at a hundred times the size "
-                   "is not known from here.",
-                   "An answer is about the best rate found on this grid, for this schedule and optimizer.",
-                   "Intervals are over seeds: starting values and the order of the data. Another text is "
-                   "another question.",
-                   "Only primary questions are corrected for being several."}});
   }
 
   static std::string address(const std::string& what, const StudySize& size) {
