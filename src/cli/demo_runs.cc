@@ -110,6 +110,7 @@ class Learner {
     metrics_ = std::make_unique<RecordWriter>(folder_.metrics());
     Json record = make_record("start");
     record["step"] = 0, record["config"] = config_.to_json(), record["data"] = identity_["data"];
+    record["rate_by_clock"] = true;  // no command repeats this run
     metrics_->write(record);
   }
 

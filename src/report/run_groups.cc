@@ -136,7 +136,7 @@ RunGroups group_runs(const std::vector<RunRecords>& runs) {
 }
 
 std::string train_command(const RunRecords& run) {
-  if (!run.config) return "";
+  if (!run.config || run.rate_by_clock) return "";
   RunConfig config = *run.config;
   const bool from_a_model = run.identity.is_object() && run.identity.contains("started_from") &&
                             run.identity["started_from"].is_string();

@@ -123,6 +123,7 @@ class Reader {
     last_event_ = event, last_step_ = step;
     if (event == "start" || event == "resume") {
       run_.start = record;
+      if (record.contains("rate_by_clock")) run_.rate_by_clock = true;
     } else if (event == "step") {
       if (!placed) return false;
       drop_from(run_.steps, step);

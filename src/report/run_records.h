@@ -44,6 +44,7 @@ struct RunRecords {
   std::vector<GateRecord> gates;
   std::string status;  // "done", "stopped at step 20", "unfinished: step 20 of 100"
   bool done = false;
+  bool rate_by_clock = false;      // ./ddl demo made it: no command of `ddl train` repeats it
   std::vector<std::string> notes;  // what is wrong with it
 
   bool has_records() const { return !steps.empty() || !validations.empty(); }

@@ -465,6 +465,10 @@ class RunsReport {
     for (const RunRecords& run : runs_)
       if (const std::string command = train_command(run); !command.empty())
         commands += (commands.empty() ? "" : "\n") + command;
+    if (std::any_of(runs_.begin(), runs_.end(), [](const RunRecords& run) { return run.rate_by_clock; }))
+      document_.add(
+          TextBlock{"The demo sets the learning rate by the clock, so ddl train cannot repeat these runs. "
+                    "./ddl demo --seed N makes similar ones."});
     if (commands.empty()) return;
     document_.add(TextBlock{
         "On the same machine, with the same build and number of threads, a repeated run has the same bits."});

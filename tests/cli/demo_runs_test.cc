@@ -34,7 +34,10 @@ TEST(Demo, LeavesTwoRunsOfItsSeedAndShowsThem) {
     EXPECT_EQ(records(run, "validation").size(), 1u);
     EXPECT_EQ(config.train.steps, std::ssize(records(run, "step")));
   }
-  EXPECT_TRUE(contains(contents_of(folder / "demo/report.html"), "<!doctype html>"));
+  const std::string page = contents_of(folder / "demo/report.html");
+  EXPECT_TRUE(contains(page, "<!doctype html>"));
+  EXPECT_FALSE(contains(page, "./ddl train")) << "no command repeats a run whose rate followed the clock";
+  EXPECT_TRUE(contains(page, "./ddl demo --seed N"));
   // In turns on the same batches: the same steps with the same rates.
   const auto one = records(folder / "demo/baseline", "step"), other = records(folder / "demo/ddl-cc", "step");
   ASSERT_EQ(one.size(), other.size());

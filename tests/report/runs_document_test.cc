@@ -232,6 +232,23 @@ TEST_F(RunsDocument, TheCommandRepeatsTheRun) {
   EXPECT_EQ(again.to_toml(), run.config->to_toml());
 }
 
+// The demo's rate follows the clock: its runs say so, and keep saying so when `ddl train` has continued them.
+TEST_F(RunsDocument, NoCommandIsShownForARunThatNoneRepeats) {
+  const std::string path = make("runs/demo", {}, {});
+  const std::string repeatable = make("runs/plain", {"train.seed=9"}, {});
+  std::string metrics = contents_of(path + "/metrics.jsonl");
+  metrics.insert(metrics.find('}'), R"(,"rate_by_clock":true)");
+  folder_.write("runs/demo/metrics.jsonl", metrics + R"({"v":1,"event":"resume","step":40})"
+                                                     "\n");
+  EXPECT_EQ(train_command(read_run_records(path)), "");
+  const std::string alone = to_line(section(document({path}), "repeat"));
+  EXPECT_TRUE(contains(alone, "by the clock, so ddl train cannot repeat")) << alone;
+  EXPECT_FALSE(contains(alone, "same bits")) << alone;
+  const std::string both = to_line(section(document({path, repeatable}), "repeat"));
+  EXPECT_TRUE(contains(both, "by the clock") && contains(both, "--out runs/plain")) << both;
+  EXPECT_FALSE(contains(both, "--out runs/demo")) << both;
+}
+
 TEST_F(RunsDocument, TheSameFilesGiveTheSamePage) {
   const std::string path = make("run", {}, {});
   const std::string page = report_page(document({path}));
