@@ -113,8 +113,9 @@ std::string Answer::line(const std::string& metric) const {
     return fmt::format("{}: undecided, since in {} of {} pairs a run diverged", pair, result.non_finite,
                        result.n);
   return fmt::format(
-      "{}: {:+.4f}{} [{:+.4f}, {:+.4f}] after {} pairs: {}{}", pair, decision.mean, unit,
-      decision.interval.low, decision.interval.high, decision.pairs, verdict_name(verdict),
+      "{}: {:+.4f}{} [{:+.4f}, {:+.4f}] ({:.6g}%) after {} pairs: {}{}", pair, decision.mean, unit,
+      decision.interval.low, decision.interval.high, 100 * decision.level, decision.pairs,
+      verdict_name(verdict),
       lost_by_holm ? fmt::format(" ({} before Holm's correction)", verdict_name(decision.verdict)) : "");
 }
 
@@ -130,6 +131,7 @@ Json answers_json(const std::vector<Answer>& answers) {
     json["pairs_decided_on"] = answer.decision.pairs;
     json["mean"] = answer.decision.look > 0 ? answer.decision.mean : answer.result.mean;
     json["interval"] = Json::array({answer.decision.interval.low, answer.decision.interval.high});
+    json["level"] = answer.decision.look > 0 ? Json(answer.decision.level) : Json(nullptr);
     json["equivalence_interval"] =
         Json::array({answer.decision.equivalence.low, answer.decision.equivalence.high});
     json["p"] = answer.decision.p;

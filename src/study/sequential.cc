@@ -76,7 +76,8 @@ SequentialResult decide(std::span<const double> differences, std::span<const Loo
     result.next_pairs = look.pairs;
     if (std::ssize(differences) < look.pairs) return result;
     const auto seen = differences.first(static_cast<std::size_t>(look.pairs));
-    const PairedResult paired = paired_t(seen, 1 - look.nominal_p);
+    result.level = 1 - look.nominal_p;
+    const PairedResult paired = paired_t(seen, result.level);
     ++result.look;
     result.pairs = look.pairs;
     result.mean = paired.mean;

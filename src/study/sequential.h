@@ -41,8 +41,9 @@ struct SequentialResult {
   Index look = 0;        // the look that decided, or the last complete one, from 1; 0: none is complete
   Index pairs = 0;       // of that look
   Index next_pairs = 0;  // how many pairs the next look needs; 0: the comparison has ended
-  double mean = 0, t = 0, p = 1;       // p is nominal: of this look alone
-  Interval interval = kEverything;     // level 1 - nominal p of the look
+  double mean = 0, t = 0, p = 1;  // p is nominal: of this look alone
+  double level = 1;               // of the interval: 1 - nominal p of the look
+  Interval interval = kEverything;
   Interval equivalence = kEverything;  // level 1 - 2 nominal p of the look: decides equivalence
 };
 

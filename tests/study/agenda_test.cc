@@ -167,6 +167,20 @@ TEST(Agenda, ADivergedSeedLeavesTheQuestionUndecidedAndSaysSo) {
       << answer.line("loss");
 }
 
+// The level is 1 - p of the look that decided: here the first of the usual three, and the last.
+TEST(Answers, AnIntervalComesWithItsLevel) {
+  const TestFolder folder;
+  const Study study = make_study(folder, study_text());
+  const auto all = answer_questions(study, simulate(study, confirmed(-0.5, 0.01)));
+  EXPECT_NE(all.front().line("loss").find("] (99.95%) after 4 pairs: better"), std::string::npos)
+      << all.front().line("loss");
+  EXPECT_DOUBLE_EQ(answers_json(all)[0]["level"].get<double>(), 0.9995);
+  const Answer open = answer_questions(study, simulate(study, confirmed(0, 0.2))).front();
+  EXPECT_NE(open.line("loss").find("] (95.5%) after 12 pairs: undecided"), std::string::npos)
+      << open.line("loss");
+  EXPECT_TRUE(answers_json(answer_questions(study, Records()))[0]["level"].is_null()) << "no interval yet";
+}
+
 TEST(Agenda, SeedsOfTuningAreNotUsedAgain) {
   const TestFolder folder;
   const Study study = make_study(folder, study_text());
