@@ -15,7 +15,14 @@ void add_answers(ReportDocument& document, const Study& study, const Records& re
     document.add(TextBlock{fmt::format("This study is not finished: {} to {} trials are left.",
                                        agenda.least_left, agenda.most_left)});
   AnswersBlock block;
+  std::vector<std::string> without_pairs;
   for (const Answer& answer : answers) {
+    const std::string question = fmt::format("{} ({}{})", answer.question.text, answer.size,
+                                             answer.question.primary ? ", primary" : "");
+    if (answer.differences.empty()) {
+      without_pairs.push_back(question);
+      continue;
+    }
     std::string detail = fmt::format("{} pairs", answer.differences.size());
     if (answer.decision.look > 0) {
       detail = fmt::format("{} pairs, p = {:.2g}", answer.decision.pairs, answer.decision.p);
@@ -25,11 +32,13 @@ void add_answers(ReportDocument& document, const Study& study, const Records& re
       detail += fmt::format("; bootstrap {:+.4f} to {:+.4f}", answer.result.bootstrap.low,
                             answer.result.bootstrap.high);
     }
-    block.rows.push_back({fmt::format("{} ({}{})", answer.question.text, answer.size,
-                                      answer.question.primary ? ", primary" : ""),
-                          answer.line(study.metric), answer.verdict, detail});
+    block.rows.push_back({question, answer.line(study.metric), answer.verdict, detail});
   }
-  document.add(block);
+  if (!block.rows.empty()) document.add(block);
+  if (!without_pairs.empty())
+    document.add(TextBlock{fmt::format("{} question{} no pairs yet: {}.", without_pairs.size(),
+                                       without_pairs.size() == 1 ? " has" : "s have",
+                                       fmt::join(without_pairs, "; "))});
 }
 
 ForestBlock::Row forest_row(const Answer& answer) {

@@ -43,6 +43,29 @@ TEST(StudyDocument, SaysWhatTheRecordsSay) {
   EXPECT_EQ(text.find("different versions"), std::string::npos);
 }
 
+TEST(StudyDocument, AQuestionWithoutDataHasNoVerdict) {
+  const TestFolder folder;
+  const std::string size = R"([[size]]
+name = "S"
+settings = ["model.layers=1", "model.width=16", "model.heads=1"]
+tokens = [1920]
+arms = ["ddl-cc", "baseline"]
+)";
+  const Study study = make_study(folder, study_text("", size));
+  Records records = simulate(study, loss_of), of_one_size;
+  for (const auto& [name, record] : records.all())
+    if (record.trial.size == "XS") of_one_size.add(record);
+  const Json document = study_document(study, of_one_size, {}).json();
+  const Json answers = find_block(document, "answers");
+  ASSERT_EQ(answers["rows"].size(), 1u) << to_line(answers);
+  EXPECT_NE(to_line(document).find("1 question has no pairs yet: Is it better? (S, primary)."),
+            std::string::npos);
+  const Json empty = study_document(study, Records(), {}).json();
+  EXPECT_TRUE(find_block(empty, "answers").is_null());
+  EXPECT_NE(to_line(empty).find("2 questions have no pairs yet: Is it better? (XS, primary); Is it better?"),
+            std::string::npos);
+}
+
 TEST(StudyDocument, TellsOfWhatIsUnfinishedMixedOrLeftOut) {
   const TestFolder folder;
   const Study study = make_study(folder, study_text());
