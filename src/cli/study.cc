@@ -11,8 +11,10 @@
 #include "core/error.h"
 #include "core/exec.h"
 #include "core/record.h"
+#include "core/shell_word.h"
 #include "data/dataset.h"
 #include "dist/launch.h"
+#include "study/agenda.h"
 #include "study/study_run.h"
 
 namespace ddl {
@@ -54,14 +56,19 @@ struct StudyCommand {
       return;
     }
     open_study_folder(folder, study);
-    if (shows && !json)
-      fmt::print("{}\n{}: {} worker{}{}. Ctrl-C saves and stops; the same command continues.\n", study.title,
-                 folder.path, processes, processes == 1 ? "" : "s",
+    const bool finished = make_agenda(study, Records::read(folder.records(), study)).trials.empty();
+    if (shows && !json) fmt::print("{}\n", study.title);
+    if (shows && !json && !finished)
+      fmt::print("{}: {} worker{}{}. Ctrl-C saves and stops; the same command continues.\n", folder.path,
+                 processes, processes == 1 ? "" : "s",
                  launch.ranks > 1 ? fmt::format(" on each of {} ranks", launch.ranks) : "");
     std::fflush(stdout);
     const StudyWorkers crew{processes, std::max(1, ex.threads / processes), shows};
-    const int signal = supervise_study(
-        study, folder, costs, {"ddl", "study", file, "--out", folder.path, "--worker"}, crew, signals);
+    // Where nothing is left to train, the work is a look at the records: no other process is needed for that.
+    const int signal =
+        finished ? work_on_study(study, folder, program, signals, ex)
+                 : supervise_study(study, folder, costs,
+                                   {"ddl", "study", file, "--out", folder.path, "--worker"}, crew, signals);
     if (!shows) {
       if (signal != 0) throw ExitWithCode(128 + signal);
       return;
@@ -72,6 +79,7 @@ struct StudyCommand {
         json ? (to_line(study_json(study, records)) + "\n").c_str() : answers_screen(study, records).c_str(),
         stdout);
     for (const std::string& problem : problems) fmt::print(stderr, "left out: {}\n", problem);
+    if (!json && signal == 0) fmt::print("Next: ./ddl report {}\n", shell_word(folder.path));
     if (signal != 0) throw ExitWithCode(128 + signal);
   }
 };

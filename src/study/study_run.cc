@@ -256,7 +256,7 @@ std::string plan_screen(const Study& study, const StudyFolder& folder, const Stu
   const Records records = Records::read(folder.records(), study);
   std::string text = fmt::format("{}\n{}  (hash {})\n\n", study.title, study.path, study.hash.substr(0, 12));
   text += "size  arm             parameters   tokens per run   FLOPs per run   runs to tune   to confirm\n";
-  double hours_least = 0, hours_most = 0, flops_least = 0, flops_most = 0;
+  double s_least = 0, s_most = 0, flops_least = 0, flops_most = 0;
   for (const StudySize& size : study.sizes) {
     const double speed =
         measured_speed(study, size, data, {std::max(1, ex.threads / workers), nullptr}) * workers;
@@ -273,13 +273,18 @@ std::string plan_screen(const Study& study, const StudyFolder& folder, const Stu
       const double most = static_cast<double>(need.tuning_left) * tune.flops +
                           static_cast<double>(need.confirm_most) * confirm.flops;
       flops_least += least, flops_most += most;
-      hours_least += least / speed / 3600, hours_most += most / speed / 3600;
+      s_least += least / speed, s_most += most / speed;
     }
   }
-  text += "\nThe grids grow where the best rate lies at an end; that comes on top.\n";
-  text += fmt::format(
-      "To go: {:.3g} to {:.3g} FLOPs, {:.1f} to {:.1f} hours with {} worker{} here.\n\nQuestions:\n",
-      flops_least, flops_most, hours_least, hours_most, workers, workers == 1 ? "" : "s");
+  if (flops_most > 0)
+    text += fmt::format(
+        "\nThe grids grow where the best rate lies at an end; that comes on top.\n"
+        "To go: {:.3g} to {:.3g} FLOPs, {} to {} with {} worker{} here.\n",
+        flops_least, flops_most, format_duration(s_least), format_duration(s_most), workers,
+        workers == 1 ? "" : "s");
+  else
+    text += "\nNothing is left to train.\n";
+  text += "\nQuestions:\n";
   for (const StudyQuestion& question : study.questions)
     text += fmt::format("  {} {} against {}{}{}\n", question.text, question.a, question.b,
                         question.match == StudyQuestion::Match::kFlops ? ", at equal FLOPs" : "",

@@ -52,5 +52,24 @@ TEST_F(StudyProgram, RanksOfALauncherShareIt) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "both/problems.txt"));
 }
 
+// The plan of a short study is in seconds or minutes; a finished one starts nobody, and names the next step.
+TEST_F(StudyProgram, SaysWhatThereIsToDo) {
+  const std::string plan = run("ddl study study.toml --out here --workers 1 --dry-run").out;
+  EXPECT_TRUE(contains(plan, " FLOPs, ") && contains(plan, " s with 1 worker here.")) << plan;
+  EXPECT_FALSE(contains(plan, " hours")) << plan;
+  const std::string first = run("ddl study study.toml --out here --workers 1").out;
+  EXPECT_TRUE(contains(first, "here: 1 worker. Ctrl-C") && first.ends_with("\nNext: ./ddl report here\n"))
+      << first;
+  const Result again = run("ddl study study.toml --out here --workers 1");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_FALSE(contains(again.out, "Ctrl-C")) << again.out;
+  EXPECT_TRUE(contains(again.out, "after 2 pairs") && again.out.ends_with("\nNext: ./ddl report here\n"))
+      << again.out;
+  EXPECT_EQ(again.err, "");
+  const std::string done = run("ddl study study.toml --out here --workers 1 --dry-run").out;
+  EXPECT_TRUE(contains(done, "Nothing is left to train.")) << done;
+  EXPECT_FALSE(contains(run("ddl study study.toml --out here --json").out, "Next:"));
+}
+
 }  // namespace
 }  // namespace ddl
