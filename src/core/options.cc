@@ -53,9 +53,13 @@ std::string place(const std::string& source_name, const toml::source_region& reg
 
 }  // namespace
 
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+namespace {
+
+// The candidate with the smallest edit distance, if that is below `limit`.
+std::string nearest_below(std::string_view word, const std::vector<std::string>& candidates,
+                          std::size_t limit) {
   std::string best;
-  std::size_t best_distance = std::numeric_limits<std::size_t>::max();
+  std::size_t best_distance = limit;
   for (const std::string& candidate : candidates) {
     std::vector<std::size_t> row(candidate.size() + 1);  // Levenshtein distance, one row at a time
     for (std::size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
@@ -71,6 +75,16 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     if (row.back() < best_distance) best_distance = row.back(), best = candidate;
   }
   return best;
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  return nearest_below(word, candidates, std::numeric_limits<std::size_t>::max());
+}
+
+std::string nearest_alike(std::string_view word, const std::vector<std::string>& candidates) {
+  return nearest_below(word, candidates, std::max<std::size_t>(1, word.size() / 3) + 1);
 }
 
 Options::Option::Option(std::string key, Target target, std::string description)
@@ -132,9 +146,11 @@ void Options::Option::check(const std::string& where) const {
                  if (!(*v >= low_ && *v <= high_)) refuse();  // refuses NaN too
                },
                [&](std::string* v) {
-                 if (!choices_.empty() && std::find(choices_.begin(), choices_.end(), *v) == choices_.end())
-                   throw UserError("{}: {} is \"{}\", expected {} (nearest: {})", where, key_, *v, expected(),
-                                   nearest(*v, choices_));
+                 if (choices_.empty() || std::find(choices_.begin(), choices_.end(), *v) != choices_.end())
+                   return;
+                 const std::string near = nearest_alike(*v, choices_);
+                 throw UserError("{}: {} is \"{}\", expected {}{}", where, key_, *v, expected(),
+                                 near.empty() ? "" : fmt::format(" (nearest: {})", near));
                }},
       target_);
 }

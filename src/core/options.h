@@ -105,5 +105,7 @@ std::vector<OptionChange> option_changes(const Options& before, const Options& a
 
 // The candidate with the smallest edit distance to `word` ("" where there is none).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+// That, where it is alike: no more than a third of the letters of `word` are wrong, or one. "" elsewhere.
+std::string nearest_alike(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace ddl

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/json_fields.h"
+#include "core/options.h"
 #include "core/toml.h"
 #include "io/file.h"
 #include "io/sha256.h"
@@ -149,14 +150,29 @@ void read_arms(Study& study, Table& file) {
   expect_unique_names(study.arms, study.path, "arm");
 }
 
+// "; did you mean 'x'?" where one of the names is alike; otherwise `else_`.
+std::string meant(const std::string& name, const std::vector<std::string>& names, const std::string& else_) {
+  const std::string near = nearest_alike(name, names);
+  return near.empty() ? else_ : fmt::format("; did you mean '{}'?", near);
+}
+
+void expect_arm(const Study& study, const StudyQuestion& question, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Arm& arm : study.arms) names.push_back(arm.name);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw UserError("{}: the question '{}' compares {} with {}, but no arm is called '{}'{}", study.path,
+                    question.text, question.a, question.b, name,
+                    meant(name, names, fmt::format("; the arms are {}", fmt::join(names, ", "))));
+}
+
 // An arm that is not described is the rule of that name.
 void add_arm(Study& study, const std::string& name, const std::string& where) {
   for (const Arm& arm : study.arms)
     if (arm.name == name) return;
   const auto rules = rule_names();
   if (std::find(rules.begin(), rules.end(), name) == rules.end())
-    throw UserError("{}: {} names the arm '{}', which is neither an [[arm]] nor a residual rule ({})",
-                    study.path, where, name, fmt::join(rules, ", "));
+    throw UserError("{}: {} names the arm '{}', which is neither an [[arm]] nor a residual rule ({}){}",
+                    study.path, where, name, fmt::join(rules, ", "), meant(name, rules, ""));
   study.arms.push_back({name, {"model.residual=" + name}, std::nullopt});
 }
 
@@ -202,6 +218,7 @@ void read_questions(Study& study, Table& file) {
     if (match != "tokens" && match != "flops") table.refuse("match", "\"tokens\" or \"flops\"");
     question.match = match == "flops" ? StudyQuestion::Match::kFlops : StudyQuestion::Match::kTokens;
     table.expect_nothing_else(study.path);
+    for (const std::string& name : {question.a, question.b}) expect_arm(study, question, name);
     const bool asked_somewhere = question.a != question.b &&
                                  std::any_of(study.sizes.begin(), study.sizes.end(),
                                              [&](const StudySize& size) { return is_asked(question, size); });

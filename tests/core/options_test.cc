@@ -57,6 +57,7 @@ TEST(Options, RangeAndChoices) {
       Sample().error("model.layers = 0").find("model.layers is 0, expected a whole number from 1 to 1000"),
       std::string::npos);
   EXPECT_NE(Sample().error("model.residual = \"ddl-c\"").find("nearest: ddl-cc"), std::string::npos);
+  EXPECT_EQ(Sample().error("model.residual = \"foo\"").find("nearest"), std::string::npos) << "far-fetched";
   EXPECT_NE(Sample().error("train.lr = nan").find("expected a number from 0 to 10"), std::string::npos);
 }
 

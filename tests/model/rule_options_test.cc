@@ -162,6 +162,7 @@ TEST(RuleOptions, AnUnknownRuleChangesNothing) {
   ModelConfig m = with_rule("ddl-cc");
   m.set("model.channels=2");
   EXPECT_TRUE(contains(message_of<UserError>([&] { m.use_residual("ddl-ccc"); }), "nearest: ddl-cc"));
+  EXPECT_FALSE(contains(message_of<UserError>([&] { m.use_residual("foo"); }), "nearest")) << "far-fetched";
   EXPECT_EQ(m.residual(), "ddl-cc");
   EXPECT_EQ(m.rule<DeltaOptions>().channels, 2);
 }

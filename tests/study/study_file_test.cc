@@ -65,7 +65,18 @@ TEST(StudyFile, RefusesWhatCannotBeAnswered) {
   expect(with(good, "[1920, 3840]", "[]"), "rising budgets");
   expect(with(good, "arms = [\"ddl-cc\", \"baseline\"]", "arms = [\"ddl-cc\", \"base\"]"),
          "neither an [[arm]] nor");
-  expect(with(good, "arms = [\"ddl-cc\", \"baseline\"]", "arms = [\"ddl-cc\"]"), "no size has both");
+  expect(with(good, "arms = [\"ddl-cc\", \"baseline\"]", "arms = [\"ddl-cc\"]"),
+         "no arm is called 'baseline'");
+  expect(good + "[[size]]\nname = \"S\"\ntokens = [1920]\narms = [\"wo-cc\"]\n" +
+             "[[question]]\nask = \"Across sizes?\"\narm = \"wo-cc\"\nagainst = \"baseline\"\n",
+         "no size has both");
+  expect(with(good, "against = \"baseline\"", "against = \"basline\""),
+         "no arm is called 'basline'; did you mean 'baseline'?");
+  expect(with(good, "against = \"baseline\"", "against = \"foo\""),
+         "no arm is called 'foo'; the arms are ddl-cc, baseline");
+  expect(with(good, "[\"ddl-cc\", \"baseline\"]", "[\"ddl-cc\", \"basline\"]"), "; did you mean 'baseline'?");
+  EXPECT_EQ(refusal(with(good, "[\"ddl-cc\", \"baseline\"]", "[\"ddl-cc\", \"foo\"]")).find("mean"),
+            std::string::npos);
   expect(with(good, "name = \"XS\"", "name = \"../XS\""), "letters, digits");
   expect(good.substr(0, good.find("[[question]]")), "nothing to answer");
   expect(good.substr(0, good.find("[[size]]")), "no [[size]]");

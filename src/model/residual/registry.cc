@@ -40,8 +40,9 @@ std::vector<std::string> rule_names() {
 const RuleEntry& find_rule(const std::string& name) {
   for (const RuleEntry& entry : entries())
     if (entry.name == name) return entry;
-  throw UserError("no residual rule '{}'; there are {} (nearest: {})", name, fmt::join(rule_names(), ", "),
-                  nearest(name, rule_names()));
+  const std::string near = nearest_alike(name, rule_names());
+  throw UserError("no residual rule '{}'; there are {}{}", name, fmt::join(rule_names(), ", "),
+                  near.empty() ? "" : fmt::format(" (nearest: {})", near));
 }
 
 template <>
