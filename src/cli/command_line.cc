@@ -120,6 +120,19 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error, int a
   return error.what();
 }
 
+// The command that a wrong line is of, as far as it names one, with a blank in front: " data prepare".
+std::string command_given(const CLI::App& program, int argc, char** argv) {
+  const CLI::App* command = &program;
+  std::string name;
+  for (int i = 1; i < argc; ++i) {
+    const auto found =
+        command->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == argv[i]; });
+    if (found.empty()) break;
+    command = found.front(), name += " " + command->get_name();
+  }
+  return name;
+}
+
 std::string error_mark() { return painted("ddl:", Colour::kBad, stderr); }
 
 int parse_and_run(int argc, char** argv, const std::string& about, void (*add_commands)(Command)) {
@@ -134,8 +147,9 @@ int parse_and_run(int argc, char** argv, const std::string& about, void (*add_co
   } catch (const CLI::CallForHelp& help) {
     return program.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "%s %s\nTry './ddl --help', or './ddl COMMAND --help'.\n", error_mark().c_str(),
-                 explain(program, error, argc, argv).c_str());
+    const std::string command = command_given(program, argc, argv);
+    fmt::print(stderr, "{} {}\nTry './ddl{} --help'{}.\n", error_mark(), explain(program, error, argc, argv),
+               command, command.empty() ? ", or './ddl COMMAND --help'" : "");
     return 2;
   } catch (const ExitWithCode& exit) {
     return exit.code;
