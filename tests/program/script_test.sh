@@ -111,6 +111,18 @@ TOOL
     if kill -0 "$(cat "$work/pid")" 2>/dev/null; then fail "the build goes on"; fi
     ;;
 
+  quiet)
+    # A look at what there is to build takes ninja a second or two on a busy machine: nothing is said of that.
+    cp "$tools/ninja" "$tools/ninja_proper"
+    { echo 'sleep 2' && echo 'exec ninja_proper'; } | tool ninja
+    "$repository/ddl" info >/dev/null 2>"$work/err"
+    expect "said of a short build" "$(cat "$work/err")" ""
+    # A long one is announced.
+    echo 'while ! grep -q "building \.\.\." "$work/err"; do sleep 0.1; done; exec ninja_proper' | tool ninja
+    "$repository/ddl" info >/dev/null 2>"$work/err"
+    expect "said of a long build" "$(cat "$work/err")" "ddl: building ..."
+    ;;
+
   seconds)
     # Each sleep of the script takes no time here, each look at the clock 21 seconds.
     command -v script >/dev/null || fail "needs script(1)"
