@@ -52,6 +52,7 @@ struct StudyCommand {
     if (workers < 0) throw UserError("--workers is {}, expected 1 or more", workers);
     const int processes = workers > 0 ? static_cast<int>(workers) : ex.threads;
     if (dry_run) {
+      check_study_folder(folder, study);
       if (shows) std::fputs(plan_screen(study, folder, costs, data, processes, ex).c_str(), stdout);
       return;
     }

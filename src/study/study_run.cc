@@ -80,10 +80,14 @@ std::string default_study_folder(const std::string& file) {
   return "runs/studies/" + fs::path(file).stem().string();
 }
 
+void check_study_folder(const StudyFolder& folder, const Study& study) {
+  if (fs::exists(folder.study())) check_same_study(study, read_file(folder.study()), folder.path);
+}
+
 void open_study_folder(const StudyFolder& folder, const Study& study) {
   make_folders(folder.path);
-  if (fs::exists(folder.study())) return check_same_study(study, read_file(folder.study()), folder.path);
-  write_file_atomic(folder.study(), study.text);
+  check_study_folder(folder, study);
+  if (!fs::exists(folder.study())) write_file_atomic(folder.study(), study.text);
 }
 
 int work_on_study(const Study& study, const StudyFolder& folder, const std::string& program,
@@ -276,11 +280,12 @@ std::string plan_screen(const Study& study, const StudyFolder& folder, const Stu
       s_least += least / speed, s_most += most / speed;
     }
   }
+  const std::string least = format_duration(s_least), most = format_duration(s_most);
   if (flops_most > 0)
     text += fmt::format(
         "\nThe grids grow where the best rate lies at an end; that comes on top.\n"
-        "To go: {:.3g} to {:.3g} FLOPs, {} to {} with {} worker{} here.\n",
-        flops_least, flops_most, format_duration(s_least), format_duration(s_most), workers,
+        "To go: {:.3g} to {:.3g} FLOPs, {} with {} worker{} here.\n",
+        flops_least, flops_most, least == most ? "about " + most : least + " to " + most, workers,
         workers == 1 ? "" : "s");
   else
     text += "\nNothing is left to train.\n";

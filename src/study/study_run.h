@@ -28,6 +28,8 @@ struct StudyFolder {
   std::string problems() const { return path + "/problems.txt"; }
 };
 
+// Throws UserError where the folder holds another study.
+void check_study_folder(const StudyFolder& folder, const Study& study);
 // Makes the folder this study's, or sees that it is. Throws UserError where it holds another one.
 void open_study_folder(const StudyFolder& folder, const Study& study);
 

@@ -71,5 +71,19 @@ TEST_F(StudyProgram, SaysWhatThereIsToDo) {
   EXPECT_FALSE(contains(run("ddl study study.toml --out here --json").out, "Next:"));
 }
 
+// The plan is of what the same command would do without --dry-run: where that is a refusal, so is this.
+TEST_F(StudyProgram, APlanForTheFolderOfAnotherStudyIsRefused) {
+  folder_.write("taken/study.toml", "title = \"another\"\n");
+  const Result plan = run("ddl study study.toml --out taken --dry-run");
+  const Result work = run("ddl study study.toml --out taken");
+  EXPECT_EQ(plan.code, 2) << plan.out;
+  EXPECT_EQ(plan.out, "");
+  EXPECT_TRUE(contains(plan.err, "holds another study")) << plan.err;
+  EXPECT_EQ(plan.err, work.err);
+  EXPECT_EQ(plan.code, work.code);
+  run_well("ddl study study.toml --out new --dry-run");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "new")) << "a plan makes no folder";
+}
+
 }  // namespace
 }  // namespace ddl
