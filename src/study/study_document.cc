@@ -262,8 +262,12 @@ class StudyReport {
     for (const StudySize& size : study_.sizes) {
       const auto reference = confirmations(size, reference_arm(size));
       TableBlock table;
-      table.caption =
-          fmt::format("{}: relative to {}. Seconds are of a shared machine.", size.name, reference_arm(size));
+      table.caption = fmt::format(
+          "{0}: relative to {1}; seconds between runs of the same program and number of threads, on a shared "
+          "machine. Compute-equivalent gain: how many times the arm's FLOPs the reference, {1}, needs to "
+          "reach the arm's loss, by its curve over the budgets. Beyond the curve: lower than all of it; "
+          "short of it: higher.",
+          size.name, reference_arm(size));
       table.columns = {{"arm"},
                        {"parameters", TableBlock::Align::kRight},
                        {"FLOPs per token", TableBlock::Align::kRight, 2},
@@ -280,20 +284,16 @@ class StudyReport {
       for (const std::string& arm : size.arms) {
         const auto found = confirmations(size, arm);
         if (found.empty()) continue;
-        std::vector<double> values, spikes, seconds, reference_seconds;
+        std::vector<double> values, spikes;
         for (const TrialRecord* record : found) {
           values.push_back(record->result(study_.metric)),
               spikes.push_back(static_cast<double>(record->spikes));
-          seconds.push_back(record->endpoints.back().seconds);
         }
-        for (const TrialRecord* record : reference)
-          reference_seconds.push_back(record->endpoints.back().seconds);
         const Spread at = Spread(values);
         table.rows.push_back(
             {arm, found.front()->parameters,
              reference.empty() ? kNan : found.front()->flops_per_token / reference.front()->flops_per_token,
-             reference.empty() ? kNan : Spread(seconds).mean / Spread(reference_seconds).mean, at.mean, at.sd,
-             at.count, diverged(size, arm),
+             seconds_ratio(found, reference), at.mean, at.sd, at.count, diverged(size, arm),
              gain_text(compute_gain(curve, mean_end(found, size.tokens.size() - 1))), Spread(spikes).mean});
         for (Json& cell : table.rows.back())
           if (cell.is_number_float()) cell = finite_or_null(cell.get<double>());
@@ -362,14 +362,28 @@ class StudyReport {
     }
     return {Spread(flops).mean, Spread(values).mean};
   }
+  // Over all pairs of runs of the same program with the same number of threads; NaN where there are none.
+  static double seconds_ratio(const std::vector<const TrialRecord*>& found,
+                              const std::vector<const TrialRecord*>& reference) {
+    double own = 0, of_reference = 0;
+    for (const TrialRecord* a : found)
+      for (const TrialRecord* b : reference)
+        if (a->program == b->program && a->threads == b->threads)
+          own += a->endpoints.back().seconds, of_reference += b->endpoints.back().seconds;
+    return own / of_reference;
+  }
+  // A lower bound that is not above 1, or an upper one that is not below it, would be read as a result.
   static std::string gain_text(const ComputeGain& gain) {
+    constexpr double kShown = 0.005;  // of two digits
     switch (gain.bound) {
       case GainBound::kExact:
         return fmt::format("{:.2f}", gain.gain);
       case GainBound::kAtLeast:
-        return fmt::format("at least {:.2f}", gain.gain);
+        return gain.gain < 1 + kShown ? "beyond the reference's curve"
+                                      : fmt::format("at least {:.2f}", gain.gain);
       case GainBound::kAtMost:
-        return fmt::format("at most {:.2f}", gain.gain);
+        return gain.gain > 1 - kShown ? "short of the reference's curve"
+                                      : fmt::format("at most {:.2f}", gain.gain);
       case GainBound::kUnknown:
         break;
     }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 
 #include "study_testing.h"
@@ -20,6 +21,72 @@ Json find_block(const Json& document, const std::string& kind) {
     for (const Json& block : section["blocks"])
       if (block["kind"] == kind) return block;
   return nullptr;
+}
+
+// A cell of the table of costs, by its arm and column.
+Json cost(const Study& study, const Records& records, const std::string& arm, const std::string& column) {
+  const Json document = study_document(study, records, {}).json();
+  for (const Json& section : document["sections"])
+    for (const Json& block : section["blocks"]) {
+      if (section["id"] != "costs" || block["kind"] != "table") continue;
+      for (std::size_t i = 0; i < block["columns"].size(); ++i)
+        for (const Json& row : block["rows"])
+          if (row[0] == arm && block["columns"][i]["name"] == column) return row[i];
+    }
+  return "no such cell";
+}
+
+// All records, changed by `change`.
+Records changed(const Records& records, const std::function<void(TrialRecord&)>& change) {
+  Records result;
+  for (auto [name, record] : records.all()) change(record), result.add(record);
+  return result;
+}
+
+TEST(StudyDocument, SecondsAreComparedOfTheSameProgramAndThreads) {
+  const TestFolder folder;
+  const Study study = make_study(folder, study_text());
+  const Records all = simulate(study, loss_of);
+  const auto seconds = [](TrialRecord& record) -> double& { return record.endpoints.back().seconds; };
+  const Records mixed = changed(all, [&](TrialRecord& record) {
+    if (record.diverged) return;
+    seconds(record) = record.trial.arm == "baseline" ? 2 : 3;
+    if (record.trial.seed == 103) seconds(record) *= 2;  // a slow day
+    if (record.trial.seed == 102 && record.trial.arm == "ddl-cc") record.threads = 2, seconds(record) = 50;
+    if (record.trial.seed == 101 && record.trial.arm == "baseline")
+      record.program = "old", seconds(record) = 90;
+  });
+  // ddl-cc: 3, 6, 3 seconds of seeds 101, 103, 104; baseline: 2, 4, 2 of 102, 103, 104.
+  EXPECT_DOUBLE_EQ(cost(study, mixed, "ddl-cc", "seconds").get<double>(), 1.5);
+  EXPECT_DOUBLE_EQ(cost(study, mixed, "baseline", "seconds").get<double>(), 1);
+  const Records apart = changed(all, [](TrialRecord& record) { record.program = record.trial.arm; });
+  EXPECT_TRUE(cost(study, apart, "ddl-cc", "seconds").is_null());
+  EXPECT_DOUBLE_EQ(cost(study, apart, "baseline", "seconds").get<double>(), 1);
+}
+
+// Of equal tokens and FLOPs, a bound beyond the end of the curve is 1.00 and says nothing.
+TEST(StudyDocument, ABoundOfTheComputeGainIsShownWhereItSaysSomething) {
+  const TestFolder folder;
+  const Study study = make_study(folder, study_text());
+  const auto gain = [&](const Records& records) {
+    return cost(study, records, "ddl-cc", "compute-equivalent gain");
+  };
+  const Records better = changed(simulate(study, loss_of), [](TrialRecord& record) {
+    if (!record.endpoints.empty()) record.endpoints.front().loss += 0.1;  // the curve falls
+  });
+  EXPECT_EQ(gain(better), "beyond the reference's curve");
+  const Records cheaper = changed(better, [](TrialRecord& record) {
+    for (Endpoint& end : record.endpoints) end.flops *= record.trial.arm == "ddl-cc" ? 0.5 : 1;
+  });
+  EXPECT_EQ(gain(cheaper), "at least 2.00");
+  const Records worse = changed(better, [](TrialRecord& record) {
+    for (Endpoint& end : record.endpoints) end.loss += record.trial.arm == "ddl-cc" ? 0.5 : 0;
+  });
+  EXPECT_EQ(gain(worse), "at most 0.50");
+  const Records worse_and_cheaper = changed(worse, [](TrialRecord& record) {
+    for (Endpoint& end : record.endpoints) end.flops *= record.trial.arm == "ddl-cc" ? 0.5 : 1;
+  });
+  EXPECT_EQ(gain(worse_and_cheaper), "short of the reference's curve");
 }
 
 TEST(StudyDocument, SaysWhatTheRecordsSay) {
