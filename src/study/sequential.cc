@@ -19,7 +19,7 @@ void check_looks(std::span<const Look> looks) {
           "looks: expected numbers of pairs from 2 on, each larger than the one before; found {} after {}",
           look.pairs, before);
     if (!(look.nominal_p > 0 && look.nominal_p < 0.5))
-      throw UserError("looks: expected a nominal p between 0 and 0.5, found {}", look.nominal_p);
+      throw UserError("looks: expected a nominal p above 0 and below 0.5, found {}", look.nominal_p);
     before = look.pairs;
   }
 }

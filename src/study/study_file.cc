@@ -237,7 +237,7 @@ void read_looks(Study& study, Table& file) {
     const Look& look = study.looks.back();
     if (look.pairs < 2 || (study.looks.size() > 1 && look.pairs <= study.looks[study.looks.size() - 2].pairs))
       table.refuse("pairs", "2 or more, and more than the look before");
-    if (!(look.nominal_p > 0 && look.nominal_p < 0.5)) table.refuse("p", "a number between 0 and 0.5");
+    if (!(look.nominal_p > 0 && look.nominal_p < 0.5)) table.refuse("p", "a number above 0 and below 0.5");
     table.expect_nothing_else(study.path);
   }
   if (study.looks.empty()) study.looks = standard_looks();

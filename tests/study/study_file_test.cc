@@ -87,6 +87,8 @@ TEST(StudyFile, RefusesWhatCannotBeAnswered) {
   expect(with(good, "\"train.batch=4\"", "\"train.lr=1\""), "the study's to choose");
   expect(study_text("scales = [0.5, 2]\n"), "has 1 in it");
   expect(study_text("metric = \"speed\"\n"), "wrong_answers");
+  expect(study_text("", "[[look]]\npairs = 4\np = 0.5\n"),
+         "'look[0].p' is 0.5, expected a number above 0 and below 0.5");
   expect("title = ", "study.toml:1");
 }
 
