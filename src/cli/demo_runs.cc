@@ -153,7 +153,11 @@ class Learner {
   double seconds() const { return seconds_; }
   double number(const char* key) const { return validation_.value(key, 0.0); }  // of the last validation
   const Json& gates() const { return gates_; }
-  ChartSeries curve(char mark) const { return {rule_, mark, curve_.points}; }
+  // Without the first twentieth of the steps: it begins at the loss of guessing, which presses the rest into a line.
+  ChartSeries curve(char mark) const {
+    const auto& points = curve_.points;
+    return {rule_, mark, {points.begin() + std::ssize(points) / 20, points.end()}};
+  }
   // The smoothed loss after this part of the steps, and the first step at which it was as low as `loss`; 0: never.
   double smooth_at(double part) const {
     const auto step = static_cast<std::size_t>(part * static_cast<double>(curve_.points.size() - 1));
@@ -233,12 +237,13 @@ std::string difference(const Learner& a, const Learner& b) {
                                          b.seconds() / a.seconds(), a.rule());
   if (std::abs(mean) < 2 * error)
     return fmt::format(
-        "On the last {} batches their losses differ by {:+.4f} +- {:.4f}: no difference that this demo can "
-        "show.\n{}",
+        "On the last {} batches their losses differ by {:+.4f} ±{:.4f} (standard error over batches, not "
+        "over seeds):\nno difference that this demo can show. {}",
         last, mean, error, slower);
   return fmt::format(
-      "On the last {} batches, the same for both, the loss of {} was {} by {:.4f} +- {:.4f}.\n"
-      "That is one seed at the very beginning of learning; another seed may turn it round. {}",
+      "On the last {} batches, the same for both, the loss of {} was {} by {:.4f} ±{:.4f} "
+      "(standard error over batches, not over seeds).\n"
+      "One seed, at the very beginning of learning: another seed, or more steps, may change the sign.\n{}",
       last, b.rule(), mean < 0 ? "lower" : "higher", std::abs(mean), error, slower);
 }
 
@@ -325,7 +330,7 @@ int run_demo(const DemoOptions& asked, const Exec& ex) {
     say(fmt::format("stopped; what was trained so far is in {} and {}", baseline.path(), delta.path()));
     return signal;
   }
-  say("\nTraining loss by step, smoothed:\n" + LiveChart::chart(baseline, delta));
+  say("\nTraining loss by step, smoothed, after the first twentieth:\n" + LiveChart::chart(baseline, delta));
   say("Same data, same batches, same number of steps:");
   say("  residual    validation loss    steps   time per step");
   for (const Learner* learner : {&baseline, &delta}) {

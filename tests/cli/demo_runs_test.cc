@@ -58,6 +58,12 @@ TEST(Demo, KeepsToItsTime) {
     for (const Json& record : records(folder / "demo" + std::string("/") + rule, "step"))
       steps += 1, computing += record["step_s"].get<double>();
   EXPECT_LT(seconds, 14 + 20 * computing / steps) << shown;
+  // The first twentieth of the steps, which begins at the loss of guessing, would press the rest of the curves into a line.
+  const int left = static_cast<int>(steps / 2) / 20 + 1;
+  EXPECT_TRUE(contains(shown, fmt::format("\n{:11}{} ", "", left))) << left << "\n" << shown;
+  if (steps / 2 >= 8) {
+    EXPECT_TRUE(contains(shown, " (standard error over batches, not over seeds)")) << shown;
+  }
 }
 
 TEST(Demo, InterruptedItEndsWithTheSignalsCode) {

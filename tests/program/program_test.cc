@@ -278,6 +278,10 @@ TEST_F(Program, DemonstratesTwoModelsInTurns) {
     EXPECT_TRUE(contains(result.out, part)) << part << "\n" << result.out;
 }
 
+TEST_F(Program, HelpOfTheDemoSaysWhereItGoes) {
+  EXPECT_TRUE(contains(run("ddl demo --help").out, "(default: demo, or demo-2"));
+}
+
 TEST_F(Program, AConversationOnATerminal) {
   if (run("command -v script").code != 0) GTEST_SKIP() << "needs script(1)";
   write_bare_shards();
