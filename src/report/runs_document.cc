@@ -114,11 +114,15 @@ class RunsReport {
   std::string title_of(const std::string& title) const {
     if (!title.empty()) return title;
     if (runs_.size() == 1) return fmt::format("{}: one run of {}", runs_[0].name, groups_[0].name);
+    constexpr std::size_t kMostNames = 3;
+    if (groups_.size() > kMostNames)
+      return fmt::format("{}, {}", plural(groups_.size(), "model"), plural(runs_.size(), "run"));
+    const bool commas = std::any_of(groups_.begin(), groups_.end(), [](const RunGroup& group) {
+      return group.name.find(',') != std::string::npos;
+    });
     std::string names;
-    constexpr std::size_t kMostNames = 4;
-    for (std::size_t g = 0; g < std::min(groups_.size(), kMostNames); ++g)
-      names += (g == 0 ? "" : g + 1 == groups_.size() ? " and " : ", ") + groups_[g].name;
-    if (groups_.size() > kMostNames) names += fmt::format(" and {} more", groups_.size() - kMostNames);
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      names += (g == 0 ? "" : g + 1 == groups_.size() ? " and " : commas ? "; " : ", ") + groups_[g].name;
     return names;
   }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "core/error.h"
 #include "report/page.h"
 #include "report/run_groups.h"
@@ -203,6 +205,24 @@ TEST_F(RunsDocument, RunsHaveShortNamesOfTheirOwn) {
   ASSERT_EQ(runs.size(), 2u) << "a run that is named twice is there once";
   EXPECT_EQ(runs[0].name, "a/run");
   EXPECT_EQ(runs[1].name, "b/run");
+}
+
+// Names hold commas where settings are part of them.
+TEST_F(RunsDocument, ATitleIsReadable) {
+  for (const char* rate : {"0.001", "0.002"})
+    for (const char* rule : {"baseline", "ddl-cc"})
+      make(fmt::format("{}-{}", rule, rate),
+           {std::string("model.residual=") + rule, std::string("train.lr=") + rate}, {});
+  make("again", {"model.residual=baseline", "train.lr=0.001", "train.seed=2"}, {});
+  make("plain/a", {"model.residual=baseline"}, {});
+  make("plain/b", {"model.residual=ddl-cc"}, {});
+  make("plain/c", {"model.residual=wo-cc"}, {});
+  EXPECT_EQ(document({folder_ / "plain"})["title"], "baseline, ddl-cc and wo-cc");
+  std::filesystem::remove_all(folder_ / "plain");
+  EXPECT_EQ(document({folder_.path()})["title"], "4 models, 5 runs");
+  EXPECT_EQ(
+      document({folder_ / "baseline-0.001", folder_ / "baseline-0.002", folder_ / "ddl-cc-0.001"})["title"],
+      "baseline, lr 0.001; baseline, lr 0.002 and ddl-cc, lr 0.001");
 }
 
 // The command restores every option but the data's folder, which it names.
