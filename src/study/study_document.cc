@@ -263,15 +263,14 @@ class StudyReport {
       const auto reference = confirmations(size, reference_arm(size));
       TableBlock table;
       table.caption = fmt::format(
-          "{0}: relative to {1}; seconds between runs of the same program and number of threads, on a shared "
-          "machine. Compute-equivalent gain: how many times the arm's FLOPs the reference, {1}, needs to "
-          "reach the arm's loss, by its curve over the budgets. Beyond the curve: lower than all of it; "
-          "short of it: higher.",
+          "{0}: FLOPs relative to {1}. What a rule costs in time is measured by ddl bench step, since trials "
+          "share their machine with other work. Compute-equivalent gain: how many times the arm's FLOPs the "
+          "reference, {1}, needs to reach the arm's loss, by its curve over the budgets. Beyond the curve: "
+          "lower than all of it; short of it: higher.",
           size.name, reference_arm(size));
       table.columns = {{"arm"},
                        {"parameters", TableBlock::Align::kRight},
                        {"FLOPs per token", TableBlock::Align::kRight, 2},
-                       {"seconds", TableBlock::Align::kRight, 2},
                        {fmt::format("{}, mean", unit_of(study_)), TableBlock::Align::kRight, 4},
                        {"sd over seeds", TableBlock::Align::kRight, 4},
                        {"seeds", TableBlock::Align::kRight},
@@ -293,7 +292,7 @@ class StudyReport {
         table.rows.push_back(
             {arm, found.front()->parameters,
              reference.empty() ? kNan : found.front()->flops_per_token / reference.front()->flops_per_token,
-             seconds_ratio(found, reference), at.mean, at.sd, at.count, diverged(size, arm),
+             at.mean, at.sd, at.count, diverged(size, arm),
              gain_text(compute_gain(curve, mean_end(found, size.tokens.size() - 1))), Spread(spikes).mean});
         for (Json& cell : table.rows.back())
           if (cell.is_number_float()) cell = finite_or_null(cell.get<double>());
@@ -361,16 +360,6 @@ class StudyReport {
       values.push_back(record->endpoints[budget].metric(study_.metric));
     }
     return {Spread(flops).mean, Spread(values).mean};
-  }
-  // Over all pairs of runs of the same program with the same number of threads; NaN where there are none.
-  static double seconds_ratio(const std::vector<const TrialRecord*>& found,
-                              const std::vector<const TrialRecord*>& reference) {
-    double own = 0, of_reference = 0;
-    for (const TrialRecord* a : found)
-      for (const TrialRecord* b : reference)
-        if (a->program == b->program && a->threads == b->threads)
-          own += a->endpoints.back().seconds, of_reference += b->endpoints.back().seconds;
-    return own / of_reference;
   }
   // A lower bound that is not above 1, or an upper one that is not below it, would be read as a result.
   static std::string gain_text(const ComputeGain& gain) {

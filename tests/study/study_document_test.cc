@@ -43,27 +43,6 @@ Records changed(const Records& records, const std::function<void(TrialRecord&)>&
   return result;
 }
 
-TEST(StudyDocument, SecondsAreComparedOfTheSameProgramAndThreads) {
-  const TestFolder folder;
-  const Study study = make_study(folder, study_text());
-  const Records all = simulate(study, loss_of);
-  const auto seconds = [](TrialRecord& record) -> double& { return record.endpoints.back().seconds; };
-  const Records mixed = changed(all, [&](TrialRecord& record) {
-    if (record.diverged) return;
-    seconds(record) = record.trial.arm == "baseline" ? 2 : 3;
-    if (record.trial.seed == 103) seconds(record) *= 2;  // a slow day
-    if (record.trial.seed == 102 && record.trial.arm == "ddl-cc") record.threads = 2, seconds(record) = 50;
-    if (record.trial.seed == 101 && record.trial.arm == "baseline")
-      record.program = "old", seconds(record) = 90;
-  });
-  // ddl-cc: 3, 6, 3 seconds of seeds 101, 103, 104; baseline: 2, 4, 2 of 102, 103, 104.
-  EXPECT_DOUBLE_EQ(cost(study, mixed, "ddl-cc", "seconds").get<double>(), 1.5);
-  EXPECT_DOUBLE_EQ(cost(study, mixed, "baseline", "seconds").get<double>(), 1);
-  const Records apart = changed(all, [](TrialRecord& record) { record.program = record.trial.arm; });
-  EXPECT_TRUE(cost(study, apart, "ddl-cc", "seconds").is_null());
-  EXPECT_DOUBLE_EQ(cost(study, apart, "baseline", "seconds").get<double>(), 1);
-}
-
 // Of equal tokens and FLOPs, a bound beyond the end of the curve is 1.00 and says nothing.
 TEST(StudyDocument, ABoundOfTheComputeGainIsShownWhereItSaysSomething) {
   const TestFolder folder;
