@@ -96,7 +96,7 @@ TEST_P(EveryRulePacked, ASequencesBitsAreAFunctionOfItsRequest) {
     const auto alone = decode(weights, request, 0, 256, 1);
     for (const Index company : {1, 3, 15})
       for (const Index chunk : {64, 256})
-        EXPECT_EQ(decode(weights, request, company, chunk, 1 + static_cast<int>(company % 2)), alone)
+        EXPECT_EQ(decode(weights, request, company, chunk, chunk == 64 ? 1 : 2), alone)
             << info(format).name << " with " << company << ", " << chunk << " tokens at a time";
   }
 }
@@ -109,7 +109,8 @@ TEST_P(EveryRulePacked, PiecesOfAPromptDoNotMatter) {
     const Weights weights = to_format(exact, format, Exec{});
     const auto x = tokens(100, 9, config.vocab);
     const auto last = [&](std::vector<Index> appends) {
-      const auto all = decode(weights, {x, std::move(appends)}, 2, 64, 2);
+      const int threads = appends.size() < 10 ? 2 : 1;
+      const auto all = decode(weights, {x, std::move(appends)}, 2, 64, threads);
       return std::vector<float>(all.end() - config.vocab, all.end());
     };
     const auto whole = last({100});
