@@ -40,12 +40,15 @@ using Doubles = std::vector<double>;
 
 // x_RC = (a I + b A + c A^2) x, A = x x^T, five times; always on the rows, which changes nothing but the
 // work.
-Doubles newton_schulz(Doubles x, Index R, Index C, const Mutation& how) {
+Doubles newton_schulz(Doubles x_RC, Index R, Index C, const Mutation& how) {
   double norm = 0;
-  for (const double v : x) norm += v * v;
-  for (double& v : x) v /= std::sqrt(norm);
+  for (const double v : x_RC) norm += v * v;
+  for (double& v : x_RC) v /= std::sqrt(norm);
   for (Index i = 0; i < how.iterations; ++i) {
-    Doubles A(R * R), B(R * R), next(R * C);
+    Doubles A_RR(R * R), B_RR(R * R), next_RC(R * C);
+    // Plain pointers: tests are not optimised, and this is most of the time of theirs.
+    double *A = A_RR.data(), *B = B_RR.data(), *next = next_RC.data();
+    const double* x = x_RC.data();
     for (Index r = 0; r < R; ++r)
       for (Index s = 0; s < R; ++s)
         for (Index k = 0; k < C; ++k) A[r * R + s] += x[r * C + k] * x[s * C + k];
@@ -58,9 +61,9 @@ Doubles newton_schulz(Doubles x, Index R, Index C, const Mutation& how) {
     for (Index r = 0; r < R; ++r)
       for (Index s = 0; s < R; ++s)
         for (Index k = 0; k < C; ++k) next[r * C + k] += B[r * R + s] * x[s * C + k];
-    x = next;
+    x_RC = next_RC;
   }
-  return x;
+  return x_RC;
 }
 
 constexpr double kRate = 0.02, kDecay = 0.1, kMomentum = 0.95, kClip = 0.5;
