@@ -41,8 +41,8 @@ struct ReportCommand {
     if (studies == 1 && paths.size() == 1) return read_study_document(paths[0]).json();
     if (studies == std::ssize(paths)) return read_studies_document(paths).json();
     if (studies > 0)
-      throw UserError("a page shows studies or runs, not both: {} of the {} folders and files are studies",
-                      studies, paths.size());
+      throw UserError("a page shows studies or runs, not both: {} of the {} given are studies", studies,
+                      paths.size());
     std::vector<std::string> runs;
     std::vector<Json> audits;
     for (const std::string& path : paths) {

@@ -94,7 +94,7 @@ void add_study_command(Command app) {
   study.add_option("files", c->files, "TOML files (see configs/studies/ and docs/study.md)").required();
   study.add_option("--out", c->out, "The study's folder (default: runs/studies/NAME of the file)");
   study.add_option("--workers", c->workers, "Processes that train at once (default: one per core)");
-  study.add_flag("--dry-run", c->dry_run, "Print the plan with its FLOPs and hours, and train nothing");
+  study.add_flag("--dry-run", c->dry_run, "Print the plan with its FLOPs and time, and train nothing");
   study.add_flag("--json", c->json, "Print the answers as one JSON object at the end");
   study.add_flag("--worker", c->worker,
                  "Train until nothing is left, without a screen (what --workers starts)");

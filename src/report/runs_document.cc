@@ -471,7 +471,7 @@ class RunsReport {
         commands += (commands.empty() ? "" : "\n") + command;
     if (std::any_of(runs_.begin(), runs_.end(), [](const RunRecords& run) { return run.rate_by_clock; }))
       document_.add(
-          TextBlock{"The demo sets the learning rate by the clock, so ddl train cannot repeat these runs. "
+          TextBlock{"The demo sets the learning rate by the clock, so ddl train cannot repeat its runs. "
                     "./ddl demo --seed N makes similar ones."});
     if (commands.empty()) return;
     document_.add(TextBlock{

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/error.h"
 #include "study/agenda.h"
 
 namespace ddl {

@@ -1,18 +1,24 @@
 #include "study/studies_document.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
+#include "core/error.h"
+#include "core/shell_word.h"
 #include "study/answer_blocks.h"
+#include "study/study_document.h"
 #include "study/study_run.h"
 
 namespace ddl {
 namespace {
 
 struct ReadStudy {
+  std::string name;  // of its folder
   StudyFolder folder;
   Study study;
   Records records;
+  std::vector<std::string> problems;
   std::vector<Answer> answers;
 };
 
@@ -27,7 +33,7 @@ void add_differences(ReportDocument& document, const std::vector<ReadStudy>& stu
     });
     if (picture == pictures.end()) {
       ForestBlock block;
-      block.title = fmt::format("Paired differences in {}", unit);
+      block.title = fmt::format("Paired differences in {}, margin {:g}", unit, each.study.margin);
       block.note =
           "Negative: the first arm is better. Each point is a seed; the interval holds over all looks of its "
           "study.";
@@ -38,7 +44,7 @@ void add_differences(ReportDocument& document, const std::vector<ReadStudy>& stu
     for (const Answer& answer : each.answers) {
       if (answer.differences.empty()) continue;
       ForestBlock::Row row = forest_row(answer);
-      row.name = fmt::format("{}: {}", answer.size, row.name);
+      row.name = fmt::format("{}, {}: {}", each.name, answer.size, row.name);
       picture->rows.push_back(std::move(row));
     }
   }
@@ -50,11 +56,16 @@ void add_differences(ReportDocument& document, const std::vector<ReadStudy>& stu
 
 ReportDocument read_studies_document(const std::vector<std::string>& folders) {
   std::vector<ReadStudy> studies;
-  std::vector<std::string> problems;
   std::size_t trials = 0;
   for (const std::string& path : folders) {
-    ReadStudy each{StudyFolder{path}, read_study(StudyFolder{path}.study()), {}, {}};
-    each.records = Records::read(each.folder.records(), each.study, &problems);
+    const StudyFolder folder{path};
+    ReadStudy each{.name = std::filesystem::weakly_canonical(path).filename().string(),
+                   .folder = folder,
+                   .study = read_study(folder.study()),
+                   .records = {},
+                   .problems = {},
+                   .answers = {}};
+    each.records = read_records(folder, each.study, each.problems);
     each.answers = answer_questions(each.study, each.records);
     trials += each.records.all().size();
     studies.push_back(std::move(each));
@@ -64,16 +75,15 @@ ReportDocument read_studies_document(const std::vector<std::string>& folders) {
   std::string commands;
   for (std::size_t i = 0; i < studies.size(); ++i) {
     const ReadStudy& each = studies[i];
-    document.section(fmt::format("study-{}", i + 1), each.study.title);
+    document.section(fmt::format("study-{}", i + 1), fmt::format("{}: {}", each.name, each.study.title));
     add_answers(document, each.study, each.records, each.answers);
-    document.add(ListBlock{{fmt::format("folder: {}", each.folder.path),
-                            fmt::format("study file: SHA-256 {}", each.study.hash),
+    document.add(ListBlock{{fmt::format("study file: SHA-256 {}", each.study.hash),
                             fmt::format("{} trials", each.records.all().size())}});
-    commands += fmt::format("./ddl report {0}\n", each.folder.path);
+    if (!each.problems.empty()) document.add(ListBlock{each.problems, true});
+    commands += fmt::format("./ddl report {}\n", shell_word(each.folder.path));
   }
   document.section("more", "The report of each study");
   document.add(CodeBlock{commands});
-  if (!problems.empty()) document.add(ListBlock{problems, true});
   add_limits(document);
   return document;
 }

@@ -93,7 +93,10 @@ class StudyReport {
     LinesBlock ends;
     ends.title = fmt::format("{} at the end of each budget",
                              study_.metric == "loss" ? "Validation loss" : "Wrong answers");
-    ends.note = "Means over the seeds of the confirmation; bands from the lowest to the highest.";
+    ends.note =
+        "Means over the seeds of the confirmation; bands from the lowest to the highest. Seconds depend on "
+        "what "
+        "else ran on the machine.";
     ends.axes = {{"tokens", "tokens", AxisScale::kLog},
                  {"flops", "FLOPs", AxisScale::kLog},
                  {"seconds", "seconds of one worker", AxisScale::kLog}};
@@ -408,15 +411,20 @@ ReportDocument study_document(const Study& study, const Records& records,
 
 bool is_study_folder(const std::string& path) { return fs::is_regular_file(StudyFolder{path}.study()); }
 
-ReportDocument read_study_document(const std::string& path) {
-  const StudyFolder folder{path};
-  const Study study = read_study(folder.study());
-  std::vector<std::string> problems;
+Records read_records(const StudyFolder& folder, const Study& study, std::vector<std::string>& problems) {
   const Records records = Records::read(folder.records(), study, &problems);
   if (fs::exists(folder.problems())) {
     std::istringstream lines(read_file(folder.problems()));
     for (std::string line; std::getline(lines, line);) problems.push_back(line);
   }
+  return records;
+}
+
+ReportDocument read_study_document(const std::string& path) {
+  const StudyFolder folder{path};
+  const Study study = read_study(folder.study());
+  std::vector<std::string> problems;
+  const Records records = read_records(folder, study, problems);
   ReportDocument document = study_document(study, records, problems);
   add_audits(document, read_audits_of(folder));
   return document;

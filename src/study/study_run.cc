@@ -86,8 +86,8 @@ void check_study_folder(const StudyFolder& folder, const Study& study) {
 
 void open_study_folder(const StudyFolder& folder, const Study& study) {
   make_folders(folder.path);
-  check_study_folder(folder, study);
   if (!fs::exists(folder.study())) write_file_atomic(folder.study(), study.text);
+  check_study_folder(folder, study);  // last: another process may have been first, with another study
 }
 
 int work_on_study(const Study& study, const StudyFolder& folder, const std::string& program,

@@ -100,7 +100,9 @@ TEST(StudyFile, NeedsNoGridWhereEveryArmHasARate) {
   const std::string text = with(study_text("", fixed), "rates = [0.004, 0.008, 0.016, 0.032, 0.064]\n", "");
   const Study study = make_study(folder, text);
   EXPECT_TRUE(study.sizes[0].rates.empty());
-  for (const Trial& trial : make_agenda(study, Records()).trials) EXPECT_EQ(trial.stage, Stage::kConfirm);
+  const std::vector<Trial> trials = make_agenda(study, Records()).trials;
+  ASSERT_FALSE(trials.empty());
+  for (const Trial& trial : trials) EXPECT_EQ(trial.stage, Stage::kConfirm);
 }
 
 TEST(StudyFile, EveryStudyOfTheProjectIsValid) {
