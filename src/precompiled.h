@@ -10,6 +10,14 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+// The literal ""_json, which nobody here writes, parses: its body would make every file that reads this header instantiate
+// a second JSON class with its parser, half a second each. Now it is declared, and its body belongs to a template.
+#define _json(...)                 \
+  _json(const char*, std::size_t); \
+  template <class Size>            \
+  nlohmann::json literal_that_is_not_used(const char* s, Size n)
+#include <nlohmann/json.hpp>
+#undef _json
