@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "audit/audit_model.h"
@@ -56,6 +57,8 @@ HeatBlock heat(const JsonFields& matrix, std::string title, std::string note, st
   }
   return block;
 }
+
+constexpr const char* kReadFrom = "read_from";  // a key that parse_audit() adds
 
 std::vector<double> ratio(std::vector<double> a, const std::vector<double>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) a[i] /= b[i];
@@ -225,7 +228,14 @@ void add_one(ReportDocument& document, const AuditParts& audit, std::size_t numb
     }
 }
 
-// Names that tell the audited models apart: the residual rule, with the folder where two have the same.
+// The last name of a path.
+std::string last_name(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.substr(path.rfind('/') + 1);
+}
+
+// Names that tell the audited models apart: the residual rule; where two have the same, the folder that the audit was read
+// from, or else the rule and the model's folder.
 std::vector<std::string> model_names(const std::vector<Json>& audits) {
   const auto text = [](const Json& audit, const char* key) {
     const auto model = audit.find("model");
@@ -238,11 +248,9 @@ std::vector<std::string> model_names(const std::vector<Json>& audits) {
   std::vector<std::string> names;
   for (const Json& audit : audits) {
     std::string name = text(audit, "residual");
-    if (uses[name] > 1) {
-      std::string folder = text(audit, "folder");
-      while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-      name += " " + folder.substr(folder.rfind('/') + 1);
-    }
+    if (uses[name] > 1)
+      name = audit.contains(kReadFrom) ? audit[kReadFrom].get<std::string>()
+                                       : name + " " + last_name(text(audit, "folder"));
     std::string free = name;
     for (Index i = 2; std::find(names.begin(), names.end(), free) != names.end(); ++i)
       free = fmt::format("{} ({})", name, i);
@@ -268,6 +276,11 @@ Json parse_audit(const std::string& text, const std::string& source_name) {
   if (fields.text("format") != kAuditFormat)
     fields.refuse("format", fmt::format("\"{}\", as ddl audit --out writes it", kAuditFormat));
   if (fields.whole("version") != kAuditVersion) fields.refuse("version", fmt::format("{}", kAuditVersion));
+  json.erase(kReadFrom);
+  constexpr std::string_view file =
+      "/audit.json";  // as ddl audit --out names it, in a folder that the user named
+  if (source_name.size() > file.size() && source_name.ends_with(file))
+    json[kReadFrom] = last_name(source_name.substr(0, source_name.size() - file.size()));
   return json;
 }
 

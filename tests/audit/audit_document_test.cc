@@ -64,6 +64,20 @@ TEST(AuditDocument, ModelsOfOneRuleAreToldApartByTheirFolders) {
   EXPECT_EQ(lens["series"][2]["name"], "ddl-cc two (2)");
 }
 
+TEST(AuditDocument, ModelsOfOneRuleAreCalledByTheFoldersOfTheirAudits) {
+  Json forged = tiny_audit("ddl-cc", 2, 8);
+  forged["read_from"] = 7;
+  const std::string text = to_line(forged);
+  const Json document =
+      audits_document({parse_audit(text, "audits/ddl-cc-101/audit.json"),
+                       parse_audit(text, "audits/ddl-cc-102/audit.json"), parse_audit(text, "another.json")})
+          .json();
+  const Json lens = find_block(document, "audits", "Loss of a prediction made in front of each sublayer");
+  EXPECT_EQ(lens["series"][0]["name"], "ddl-cc-101");
+  EXPECT_EQ(lens["series"][1]["name"], "ddl-cc-102");
+  EXPECT_EQ(lens["series"][2]["name"].get<std::string>().substr(0, 7), "ddl-cc ");
+}
+
 TEST(AuditDocument, RefusesWhatIsNoAudit) {
   EXPECT_FALSE(is_audit("[1]"));
   EXPECT_FALSE(is_audit("{"));
