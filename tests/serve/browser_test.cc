@@ -137,7 +137,7 @@ class PageInABrowser : public ServerTest {
     }
   }
   Json trace(const Json& request) {
-    const Answer answer = post("/v1/ddl/trace", request);
+    const Reply answer = post("/v1/ddl/trace", request);
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.json();
   }
@@ -242,7 +242,7 @@ TEST_F(PageInABrowser, WritesTheServersTextAndComparesTwoModels) {
   const auto completion = [&](const char* model, bool echo, const std::string& prompt) {
     Json request{{"model", model}, {"prompt", prompt}, {"temperature", 0}, {"logprobs", 5}, {"echo", echo}};
     request["max_tokens"] = echo ? 0 : 20;
-    const Answer answer = post("/v1/completions", request);
+    const Reply answer = post("/v1/completions", request);
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.json()["choices"][0];
   };

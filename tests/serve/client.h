@@ -23,7 +23,7 @@
 
 namespace ddl {
 
-struct Answer {
+struct Reply {
   int status = 0;                              // 0: the connection ended without one
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
@@ -102,14 +102,14 @@ class Client {
   }
 
   // Status and headers alone, of the answer itself.
-  Answer head(double seconds = 20) {
-    Answer answer = next_head(seconds);
+  Reply head(double seconds = 20) {
+    Reply answer = next_head(seconds);
     while (answer.status == 100) answer = next_head(seconds);
     return answer;
   }
   // The same of whatever comes next, "100 Continue" as well.
-  Answer next_head(double seconds = 20) {
-    Answer answer;
+  Reply next_head(double seconds = 20) {
+    Reply answer;
     const double start = now(), until = start + seconds;
     std::size_t end;
     while ((end = held_.find("\r\n\r\n")) == std::string::npos)
@@ -129,9 +129,9 @@ class Client {
     return answer;
   }
 
-  Answer answer(double seconds = 20, bool has_body = true) {
+  Reply answer(double seconds = 20, bool has_body = true) {
     const double start = now(), until = start + seconds;
-    Answer answer = head(seconds);
+    Reply answer = head(seconds);
     if (answer.status == 0 || !has_body) return answer;
     if (answer.headers.contains("content-length")) {
       const auto bytes = static_cast<std::size_t>(std::atoll(answer.headers["content-length"].c_str()));
@@ -149,7 +149,7 @@ class Client {
     return answer;
   }
 
-  Answer get(const std::string& target, const std::string& headers = "") {
+  Reply get(const std::string& target, const std::string& headers = "") {
     send(fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", target, headers));
     return answer();
   }
@@ -159,12 +159,12 @@ class Client {
                     "Content-Length: {}\r\n{}\r\n{}",
                     target, body.size(), headers, body));
   }
-  Answer post(const std::string& target, const std::string& body, const std::string& headers = "",
-              double seconds = 60) {
+  Reply post(const std::string& target, const std::string& body, const std::string& headers = "",
+             double seconds = 60) {
     send_post(target, body, headers);
     return answer(seconds);
   }
-  Answer post(const std::string& target, const Json& body) { return post(target, to_line(body)); }
+  Reply post(const std::string& target, const Json& body) { return post(target, to_line(body)); }
 
  private:
   bool receive(double until) {

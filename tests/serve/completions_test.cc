@@ -22,7 +22,7 @@ class CompletionsTest : public ServerTest {
 
   Json completion(Json body) {
     body["model"] = "m";
-    const Answer answer = post("/v1/completions", body);
+    const Reply answer = post("/v1/completions", body);
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.json();
   }
@@ -138,7 +138,7 @@ TEST_F(CompletionsTest, StreamsTheSameText) {
     if (usage) body["stream_options"] = {{"include_usage", true}};
     Client one = client();
     one.send_post("/v1/completions", to_line(body));
-    const Answer head = one.head();
+    const Reply head = one.head();
     EXPECT_EQ(head.status, 200);
     EXPECT_EQ(head.headers.at("content-type"), "text/event-stream; charset=utf-8");
     std::vector<std::string> texts(4), reasons(4);
@@ -273,7 +273,7 @@ TEST_F(ServerTest, EchoIsTheTextThatWasRead) {
   vocabulary.nfc = true;
   BpeTokenizer(vocabulary).save(folder_ / "m");
   start_without_model();
-  const Answer answer =
+  const Reply answer =
       post("/v1/completions",
            {{"model", "m"}, {"prompt", "e\u0301x"}, {"max_tokens", 0}, {"logprobs", 0}, {"echo", true}});
   const Json choice = parse_json(answer.body)["choices"][0];
@@ -317,7 +317,7 @@ TEST_F(CompletionsTest, ATextIsAFunctionOfItsRequestAlone) {
                   {"seed", 11},       {"n", 2},
                   {"logprobs", 2}};
   const Json alone = completion(body)["choices"];
-  std::vector<std::future<Answer>> others;
+  std::vector<std::future<Reply>> others;
   for (int i = 0; i < 15; ++i)
     others.push_back(std::async(std::launch::async, [this, i] {
       pause_for(0.003 * i);
@@ -342,7 +342,7 @@ TEST_F(CompletionsTest, AFullContextEndsTheText) {
   EXPECT_EQ(json["usage"]["prompt_tokens"], 91);
   EXPECT_EQ(json["usage"]["completion_tokens"], 96 - 91 + 1) << "the last one is never read";
   EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
-  const Answer answer = post("/v1/completions", {{"model", "m"}, {"prompt", std::string(96, 'a')}});
+  const Reply answer = post("/v1/completions", {{"model", "m"}, {"prompt", std::string(96, 'a')}});
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.error("code"), "context_length_exceeded");
   EXPECT_EQ(answer.error("param"), "prompt");
@@ -407,18 +407,17 @@ TEST_F(CompletionsTest, EveryWrongFieldIsNamed) {
   for (const auto& [name, value] : wrong) {
     Json body{{"model", "m"}, {"prompt", "a"}};
     body[name] = value;
-    const Answer answer = post("/v1/completions", body);
+    const Reply answer = post("/v1/completions", body);
     EXPECT_EQ(answer.status, 400) << name << " " << value;
     EXPECT_EQ(answer.error("param"), name) << answer.body;
     EXPECT_EQ(answer.error("type"), "invalid_request_error");
   }
-  const Answer many =
-      post("/v1/completions", {{"model", "m"}, {"prompt", std::vector<std::string>(65, "a")}});
+  const Reply many = post("/v1/completions", {{"model", "m"}, {"prompt", std::vector<std::string>(65, "a")}});
   EXPECT_EQ(many.status, 400);
-  const Answer product =
+  const Reply product =
       post("/v1/completions", {{"model", "m"}, {"prompt", std::vector<std::string>(33, "a")}, {"n", 2}});
   EXPECT_EQ(product.error("param"), "n");
-  const Answer unknown = post("/v1/completions", {{"model", "gpt-4"}, {"prompt", "a"}});
+  const Reply unknown = post("/v1/completions", {{"model", "gpt-4"}, {"prompt", "a"}});
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(unknown.error("code"), "model_not_found");
   EXPECT_EQ(post("/v1/completions", {{"model", "m"}}).error("param"), "prompt");

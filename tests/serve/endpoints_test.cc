@@ -17,7 +17,7 @@ namespace {
 class EndpointsTest : public ServerTest {
  protected:
   EndpointsTest() { start(); }
-  Json good(const Answer& answer) {
+  Json good(const Reply& answer) {
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.json();
   }
@@ -86,7 +86,7 @@ TEST_F(EndpointsTest, ChatNamesWhatItCannotDo) {
   for (const auto& [name, value] : wrong) {
     Json body{{"model", "m"}, {"messages", messages}};
     body[name] = value;
-    const Answer answer = post("/v1/chat/completions", body);
+    const Reply answer = post("/v1/chat/completions", body);
     EXPECT_EQ(answer.status, 400) << name;
     EXPECT_EQ(answer.error("param"), name) << answer.body;
   }
@@ -257,7 +257,7 @@ TEST_F(Rules, WithoutAGateAreTracedByWhatTheyHave) {
     TestFolder folder;
     options_.models.paths = {write_model(folder / "m", small_weights(rule))};
     start_without_model();
-    const Answer answer = post("/v1/ddl/trace", {{"prompt", "abc"}});
+    const Reply answer = post("/v1/ddl/trace", {{"prompt", "abc"}});
     EXPECT_EQ(answer.status, 200) << rule << answer.body;
     EXPECT_EQ(answer.json()["sublayers"].size(), 4u);
     EXPECT_EQ(post("/v1/embeddings", {{"input", "abc"}}).status, 200) << rule;
@@ -288,7 +288,7 @@ TEST_F(ServerTest, ServesSeveralModelsAndCheckpointsByName) {
   start_without_model();
   EXPECT_EQ(server_->models().names(), (std::vector<std::string>{"run", "run-2"}));
   const auto text = [&](const std::string& model) {
-    const Answer answer =
+    const Reply answer =
         post("/v1/completions", {{"model", model}, {"prompt", "a"}, {"temperature", 0}, {"max_tokens", 12}});
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.json()["choices"][0]["text"].get<std::string>();
@@ -314,7 +314,7 @@ TEST_F(ServerTest, CheckpointsThatAreUsedAreLimited) {
   EXPECT_EQ(models.find("run@0010"), first);
   EXPECT_EQ(first->name(), "run@10");
   const ServedModelPtr second = models.find("run@20");
-  const Answer refused = post("/v1/completions", {{"model", "run@30"}, {"prompt", "a"}});
+  const Reply refused = post("/v1/completions", {{"model", "run@30"}, {"prompt", "a"}});
   EXPECT_EQ(refused.status, 503) << "two are in use";
   EXPECT_EQ(refused.error("code"), "too_many_checkpoints");
   EXPECT_EQ(models.find("run@10"), first) << "and stay";
@@ -354,7 +354,7 @@ TEST_F(ServerTest, TakesANewerCheckpointWithoutLosingRequests) {
   ASSERT_TRUE(soon([&] { return server_->load().live > 0; }));
   write_checkpoint(folder_ / "run", 20, small_weights("ddl-cc", 2));
   ASSERT_TRUE(soon([&] { return get("/v1/models").json()["data"][0]["ddl"]["step"] == 20; }));
-  const Answer old = under_way.answer(60);
+  const Reply old = under_way.answer(60);
   EXPECT_EQ(old.status, 200);
   EXPECT_EQ(old.json()["choices"], before) << "it ends on the model it began with";
   EXPECT_NE(post("/v1/completions", body).json()["choices"], before);

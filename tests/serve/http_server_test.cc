@@ -73,7 +73,7 @@ class HttpServerTest : public ::testing::Test {
 TEST_F(HttpServerTest, AnswersSeveralRequestsOfOneConnection) {
   Client client(server_.port());
   for (int i = 0; i < 3; ++i) {
-    const Answer answer = client.get(fmt::format("/a%20b?x={}&y=%26", i));
+    const Reply answer = client.get(fmt::format("/a%20b?x={}&y=%26", i));
     EXPECT_EQ(answer.status, 200);
     EXPECT_EQ(answer.json()["path"], "/a b");
     EXPECT_EQ(answer.json()["query"]["x"], std::to_string(i));
@@ -117,7 +117,7 @@ TEST_F(HttpServerTest, RefusesWhatIsNoRequest) {
         "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"}) {
     Client client(server_.port());
     client.send(text);
-    const Answer answer = client.answer();
+    const Reply answer = client.answer();
     EXPECT_EQ(answer.status, 400) << text;
     EXPECT_TRUE(answer.error("message").is_string()) << text;
     EXPECT_TRUE(client.ends_within(5)) << text;
@@ -134,7 +134,7 @@ TEST_F(HttpServerTest, StreamsFromAnotherThread) {
     reply.finish();
     reply.write("never");
   });
-  const Answer head = client.head();
+  const Reply head = client.head();
   EXPECT_EQ(head.headers.at("content-type"), "text/event-stream");
   for (int i = 0; i < 100; ++i) EXPECT_EQ(client.event(), std::to_string(i));
   EXPECT_EQ(client.event(), std::nullopt);
@@ -148,7 +148,7 @@ TEST_F(HttpServerTest, AClientOfTheOldProtocolGetsAStreamUntilTheEnd) {
   reply.start_stream({});
   reply.write("abc");
   reply.finish();
-  const Answer head = client.head();
+  const Reply head = client.head();
   EXPECT_FALSE(head.headers.contains("transfer-encoding"));
   EXPECT_TRUE(client.ends_within(5));
 }

@@ -28,7 +28,7 @@ TEST_F(ReportsTest, StudiesAndAuditsAreThoseOfTheReportCommand) {
   EXPECT_TRUE(contains(to_line(study), "Inside")) << "with the audits that are kept with it";
   const Json both = get("/api/reports?audit=mine&audit=studies/erasing/audits/first").json();
   EXPECT_EQ(both["sections"].size(), 3u) << "models side by side, and each";
-  const Answer page = get("/report?study=studies/erasing");
+  const Reply page = get("/report?study=studies/erasing");
   EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
   EXPECT_TRUE(contains(page.body, "A test"));
 }
@@ -43,7 +43,7 @@ TEST_F(ReportsTest, NamesAreLookedUpAndNeverPaths) {
   EXPECT_EQ(get("/api/audits").json(), Json({{"audits", Json::array()}}));
   for (const char* kind : {"study", "audit"})
     for (const char* name : {"none", "../secret", "%2e%2e/secret", "link", "s/../../secret", "/", ""}) {
-      const Answer answer = get(fmt::format("/api/reports?{}={}", kind, name));
+      const Reply answer = get(fmt::format("/api/reports?{}={}", kind, name));
       EXPECT_EQ(answer.status, 404) << kind << " " << name;
       EXPECT_FALSE(contains(answer.body, folder_ / "")) << answer.body;
     }
@@ -56,7 +56,7 @@ TEST_F(ReportsTest, ADamagedOneIsAnErrorThatNamesIt) {
   folder_.write("runs/a/audit.json", "{");
   start_without_model();
   for (const char* target : {"/report?study=s", "/report?audit=a"}) {
-    const Answer answer = get(target);
+    const Reply answer = get(target);
     EXPECT_GE(answer.status, 400) << target;
     EXPECT_TRUE(answer.json()["error"]["message"].is_string()) << answer.body;
   }

@@ -123,7 +123,7 @@ TEST_F(RunsTest, ReportsAreThoseOfTheReportCommand) {
   const Json document = get("/api/reports?run=a&run=b").json();
   EXPECT_TRUE(document["title"].is_string());
   EXPECT_TRUE(document["sections"].is_array());
-  const Answer page = get("/report?run=a");
+  const Reply page = get("/report?run=a");
   EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
   EXPECT_EQ(page.headers.at("content-security-policy"), "frame-ancestors 'none'");
   EXPECT_TRUE(contains(page.body, "sha256-"));
@@ -132,7 +132,7 @@ TEST_F(RunsTest, ReportsAreThoseOfTheReportCommand) {
 TEST_F(RunsTest, ThePageIsFilesOfTheProgram) {
   std::filesystem::create_directories(folder_ / "runs");
   start_without_model();
-  const Answer page = get("/");
+  const Reply page = get("/");
   EXPECT_EQ(page.status, 200);
   EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
   EXPECT_EQ(get("/index.html").body, page.body);

@@ -15,7 +15,7 @@ namespace {
 class Security : public ServerTest {
  protected:
   // A request that is well formed but for what a test changes.
-  Answer raw(const std::string& text) {
+  Reply raw(const std::string& text) {
     Client one = client();
     one.send(text);
     return one.answer();
@@ -62,7 +62,7 @@ TEST_F(Security, No1OnlyHealthIsPublic) {
   for (const char* path : {"/", "/app.js", "/api/runs", "/api/runs/x", "/v1/models", "/metrics",
                            "/tokenizer_info", "/none", "/health/x", "//health"})
     EXPECT_EQ(get(path).status, 401) << path;
-  const Answer refused = get("/v1/models");
+  const Reply refused = get("/v1/models");
   EXPECT_EQ(refused.error("code"), "invalid_api_key");
   EXPECT_EQ(refused.error("type"), "authentication_error");
   EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}}).status, 401);
@@ -119,7 +119,7 @@ TEST_F(Security, No2ForeignOriginsAreRefusedAndNoneIsInvited) {
     EXPECT_EQ(with(foreign).status, 403) << foreign;
   for (const auto& [name, value] : with("http://localhost").headers)
     EXPECT_FALSE(name.starts_with("access-control-")) << name;
-  const Answer preflight =
+  const Reply preflight =
       raw("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
           "Access-Control-Request-Method: POST\r\n\r\n");
   EXPECT_EQ(preflight.status, 405);
@@ -244,7 +244,7 @@ TEST_F(Security, No4ConnectionsAreLimited) {
     ASSERT_EQ(open.back().get("/health").status, 200);
   }
   Client more = client();
-  const Answer refused = more.answer();
+  const Reply refused = more.answer();
   EXPECT_EQ(refused.status, 503);
   EXPECT_TRUE(refused.headers.contains("retry-after"));
   open.pop_back();
@@ -263,7 +263,7 @@ TEST_F(Security, No4TheQueueIsLimited) {
   }
   int refused = 0, pending = 0;
   for (Client& each : waiting) {
-    const Answer answer = each.answer(0.05);
+    const Reply answer = each.answer(0.05);
     if (answer.status == 429) {
       ++refused;
       EXPECT_EQ(answer.headers.at("retry-after"), "1");
@@ -371,10 +371,10 @@ TEST_F(Security, No6WhatCannotBeReadIsNamedWithoutItsPath) {
   options_.watch = {folder_ / "runs"};
   options_.models.paths = {folder_ / "run"};
   start_without_model();
-  const Answer checkpoint = post("/v1/completions", {{"model", "run@10"}, {"prompt", "a"}});
+  const Reply checkpoint = post("/v1/completions", {{"model", "run@10"}, {"prompt", "a"}});
   EXPECT_EQ(checkpoint.status, 503);
   EXPECT_EQ(checkpoint.error("code"), "not_loaded");
-  for (const Answer& answer :
+  for (const Reply& answer :
        {checkpoint, get("/report?study=s"), get("/api/reports?study=s"), get("/report?audit=a")}) {
     EXPECT_GE(answer.status, 500) << answer.body;
     EXPECT_FALSE(contains(answer.body, folder_.path())) << answer.body;
@@ -385,7 +385,7 @@ TEST_F(Security, No6WhatCannotBeReadIsNamedWithoutItsPath) {
 TEST_F(Security, No6EveryAnswerHasItsHeaders) {
   start_without_model();
   for (const char* path : {"/", "/health", "/none", "/api/runs"}) {
-    const Answer answer = get(path);
+    const Reply answer = get(path);
     EXPECT_TRUE(answer.headers.at("content-security-policy").starts_with("default-src 'self'")) << path;
     EXPECT_TRUE(contains(answer.headers.at("content-security-policy"), "frame-ancestors 'none'")) << path;
     EXPECT_EQ(answer.headers.at("x-content-type-options"), "nosniff") << path;
@@ -433,7 +433,7 @@ TEST_F(Security, MalformedBodiesAreAnswered) {
           body.replace(at, 1 + below(6), pieces[below(pieces.size())]);
       }
     }
-    const Answer answer = one.post(targets[below(targets.size())], body);
+    const Reply answer = one.post(targets[below(targets.size())], body);
     ASSERT_TRUE(answer.status == 200 || (answer.status >= 400 && answer.status < 500))
         << answer.status << " " << body << "\n"
         << answer.body;

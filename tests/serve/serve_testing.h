@@ -91,8 +91,8 @@ class ServerTest : public ::testing::Test {
     ASSERT_TRUE(soon([&] { return !server_->models().loading(); }, 60));
   }
   Client client() const { return Client(server_->port()); }
-  Answer get(const std::string& target) { return client().get(target); }
-  Answer post(const std::string& target, const Json& body) { return client().post(target, body); }
+  Reply get(const std::string& target) { return client().get(target); }
+  Reply post(const std::string& target, const Json& body) { return client().post(target, body); }
   bool all_free() {
     return soon([&] {
       const auto load = server_->load();
