@@ -45,12 +45,13 @@ void linear_bwd_weight(float* dw_OI, const T* dy_NO, const T* x_NI, Index N, Ind
   gemm<T, float>(dw_OI, I, Write::kAccumulate, {dy_NO, O, Op::kTranspose}, {x_NI, I}, O, I, N, ex);
 }
 
-// linear_fwd as products of 96 rows, the last of a multiple of 24. A row's bits then depend on that row and the
+// linear_fwd as products of 264 rows, the last of a multiple of 24. A row's bits then depend on that row and the
 // weights alone, not on the other rows, their number, its place among them, or the threads. (The library's bits
 // depend on all four: docs/numerics.md.) x_NI and y_NO must hold padded_rows(N) rows; rows from N on are computed
 // as well, from whatever they hold.
-inline constexpr Index kTileRows = 24;   // a multiple of the library's tiles
-inline constexpr Index kBlockRows = 96;  // larger blocks are not faster
+inline constexpr Index kTileRows = 24;  // a multiple of the library's tiles
+// Each block packs its weights anew, so large blocks are faster; from about 280 rows on oneDNN may change its algorithm.
+inline constexpr Index kBlockRows = 264;
 inline constexpr Index kBlockOutputs = 384;
 constexpr Index padded_rows(Index N) { return round_up(N, kTileRows); }
 template <class T, class Out>

@@ -89,8 +89,8 @@ void check_blocks(double storage_epsilon) {
       const auto expected = product(row, I, Op::kNone, w, I, Op::kTranspose, 1, O, I);
       const Buffer<T> wb(w);
       std::vector<double> first;
-      for (Index N :
-           {Index{1}, Index{7}, Index{30}, Index{60}, kBlockRows - 1, kBlockRows, 3 * kBlockRows + 50}) {
+      for (Index N : {Index{1}, Index{7}, Index{30}, Index{60}, Index{100}, Index{140}, kBlockRows - 1,
+                      kBlockRows, 3 * kBlockRows + 50}) {
         const Index rows = padded_rows(N);
         ASSERT_EQ(rows % kTileRows, 0);
         std::vector<double> x = normals<T>(rows * I, 3);  // every third row is the one; its neighbours differ

@@ -18,12 +18,15 @@ namespace ddl {
 
 namespace {
 
+constexpr Index kHeadRows = 96;  // tokens whose logits are held at once
+static_assert(kHeadRows % kTileRows == 0);
+
 template <class T>
 class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
  public:
   NativeTreeScorer(const Weights& weights, const TreeShape& shape, const Exec& ex)
       : config_(weights.config()),
-        N_(round_up(shape.batch_tokens, kBlockRows)),
+        N_(padded_rows(shape.batch_tokens)),
         depths_(shape.depths),
         threads_(ex.threads),
         C_(config_.width),
@@ -92,8 +95,8 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
     k_NC_ = arena.take<T>("activations", N_ * C_);
     attention_scratch_ =
         arena.take<float>("attention scores", attention_paths_scratch(context, K_, threads_));
-    wanted_RC_ = arena.take<T>("logits", kBlockRows * C_);
-    logits_RV_ = arena.take<float>("logits", kBlockRows * V_);
+    wanted_RC_ = arena.take<T>("logits", kHeadRows * C_);
+    logits_RV_ = arena.take<float>("logits", kHeadRows * V_);
     products_.plan(arena, N_);
     network_.plan(arena, {.tokens = N_, .positions = context, .slots = depths_, .threads = threads_});
   }
@@ -138,7 +141,7 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
       std::memcpy(wanted_RC_ + std::ssize(pending_) * C_, context_NC + wanted.row * C_,
                   static_cast<std::size_t>(C_) * sizeof(T));
       pending_.push_back(wanted);
-      if (std::ssize(pending_) == kBlockRows) head(visit, ex);
+      if (std::ssize(pending_) == kHeadRows) head(visit, ex);
     }
     kept_ = path_.back().end();
     forget_pass();
@@ -185,7 +188,7 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
     NextToken next;
     next.scale = config_.logit_scale();
     network_.head().logits(logits_RV_, wanted_RC_, rows, products_.get(), ex);
-    SoftmaxStats stats[kBlockRows];
+    SoftmaxStats stats[kHeadRows];
     {
       const ProfileScope scope("softmax", ex);
       softmax_stats(stats, logits_RV_, next.scale, rows, V_, ex);
