@@ -11,6 +11,7 @@
 #include "audit/audit_model.h"
 #include "core/error.h"
 #include "core/json_fields.h"
+#include "report/spread.h"
 
 namespace ddl {
 namespace {
@@ -81,6 +82,19 @@ struct AuditParts {
   }
 };
 
+// What is shown under one name: the average of some models' audits, and each of them.
+struct ShownAudits {
+  AuditParts average;
+  std::vector<AuditParts> models;
+
+  ShownAudits(const AuditGroup& group, const Json& average_of_group) : average(group.name, average_of_group) {
+    for (const Json& audit : group.audits) models.emplace_back(group.name, audit);
+  }
+};
+
+// Takes a number per sublayer or depth from an audit; none where the audit has no such part.
+using NumbersOf = std::vector<double> (*)(const AuditParts&);
+
 // Models side by side: a chart over depth for one number of each audit.
 struct OverDepth {
   LinesBlock block;
@@ -99,21 +113,99 @@ struct OverDepth {
     for (std::size_t s = 0; s < series.y.size(); ++s) series.x["sublayer"].push_back(static_cast<double>(s));
     block.series.push_back(std::move(series));
   }
+  // Of several models the average, with a band from the lowest to the highest.
+  void add(const ShownAudits& shown, NumbersOf numbers_of,
+           LinesBlock::Style style = LinesBlock::Style::kLine) {
+    std::vector<double> values = numbers_of(shown.average);
+    if (values.empty()) return;
+    add(shown.average.name, std::move(values), style);
+    if (shown.models.size() == 1) return;
+    LinesBlock::Series& series = block.series.back();
+    std::vector<std::vector<double>> of_models;
+    for (const AuditParts& model : shown.models) of_models.push_back(numbers_of(model));
+    for (std::size_t s = 0; s < series.y.size(); ++s) {
+      std::vector<double> here;
+      for (const std::vector<double>& model : of_models)
+        if (s < model.size()) here.push_back(model[s]);
+      const Spread spread(here);
+      series.lo.push_back(spread.low), series.hi.push_back(spread.high);
+    }
+  }
   void add_to(ReportDocument& document) const {
     if (!block.series.empty()) document.add(block);
   }
 };
 
-void add_comparison(ReportDocument& document, const std::vector<AuditParts>& audits) {
-  document.section("audits", "Inside the trained models");
+std::vector<double> without_first(std::vector<double> values) {
+  values.erase(values.begin());
+  return values;
+}
+
+std::vector<double> lens_loss(const AuditParts& audit) {
+  const auto part = audit.part("lens");
+  return part ? numbers(*part, "loss", audit.S + 1) : std::vector<double>{};
+}
+std::vector<double> own_log_probability(const AuditParts& audit) {
+  const auto part = audit.part("lens");
+  return part ? numbers(*part, "own_log_probability", audit.S + 1) : std::vector<double>{};
+}
+std::vector<double> readout_to_random(const AuditParts& audit) {
+  const auto part = audit.part("readouts");
+  if (!part) return {};
+  return ratio(numbers(*part, "readout", audit.S), numbers(*part, "random", audit.S));
+}
+std::vector<double> left_of_writes(const AuditParts& audit) {  // of rules that erase
+  const auto part = audit.part("survival");
+  return part ? without_first(numbers(*part, "left", audit.S + 1)) : std::vector<double>{};  // the embedding
+}
+std::vector<double> kept_of_writes(const AuditParts& audit) {  // of the others
+  const auto part = audit.part("readouts");
+  return part && !audit.part("survival") ? numbers(*part, "kept", audit.S) : std::vector<double>{};
+}
+std::vector<double> input_lengths(const AuditParts& audit) {
+  const auto part = audit.part("norms");
+  return part ? numbers(*part, "input", audit.S + 1) : std::vector<double>{};
+}
+std::vector<double> output_lengths(const AuditParts& audit) {
+  const auto part = audit.part("norms");
+  return part ? numbers(*part, "output", audit.S) : std::vector<double>{};
+}
+std::vector<double> ranks(const AuditParts& audit) {
+  const auto part = audit.part("rank");
+  return part ? numbers(*part, part->has("state") ? "state" : "input", audit.S + 1) : std::vector<double>{};
+}
+
+void add_table(ReportDocument& document, const std::vector<ShownAudits>& groups) {
   TableBlock table{"Audited models",
                    {{"model"},
                     {"rule"},
+                    {"models", TableBlock::Align::kRight},
                     {"parameters", TableBlock::Align::kRight},
                     {"tokens", TableBlock::Align::kRight},
                     {"loss", TableBlock::Align::kRight, 4},
                     {"folder"}},
                    {}};
+  for (const ShownAudits& group : groups) {
+    const JsonFields& all = group.average.all;
+    const JsonFields model = all.object("model");
+    table.rows.push_back({group.average.name, model.text("residual"), group.models.size(),
+                          model.at("parameters"), all.at("tokens"), all.at("loss"),
+                          model.has("folder") ? model.at("folder") : Json("–")});
+    for (Json& cell : table.rows.back())
+      if (!cell.is_primitive()) cell = nullptr;
+  }
+  document.add(table);
+}
+
+void add_comparison(ReportDocument& document, const std::vector<ShownAudits>& groups) {
+  document.section("audits", "Inside the trained models");
+  add_table(document, groups);
+  const bool several = std::any_of(groups.begin(), groups.end(),
+                                   [](const ShownAudits& group) { return group.models.size() > 1; });
+  if (several)
+    document.add(TextBlock{
+        "Where a name stands for several models, charts show their mean with a band from the lowest to the "
+        "highest, and heat maps their mean."});
   OverDepth lens("Loss of a prediction made in front of each sublayer", "nats per token",
                  "The head reads the stream as if the network ended there. The last point is the model's own "
                  "loss on these "
@@ -129,33 +221,16 @@ void add_comparison(ReportDocument& document, const std::vector<AuditParts>& aud
   OverDepth input("Length of the stream's readout in front of each sublayer", "|x_in|, root mean square", "");
   OverDepth output("Length of each sublayer's output", "|h|, root mean square", "");
   OverDepth rank("Directions that the stream uses", "effective rank", "At most the width of the model.");
-  for (const AuditParts& audit : audits) {
-    const JsonFields model = audit.all.object("model");
-    table.rows.push_back({audit.name, model.text("residual"), model.at("parameters"), audit.all.at("tokens"),
-                          audit.all.at("loss"), model.has("folder") ? model.at("folder") : Json("–")});
-    for (Json& cell : table.rows.back())
-      if (!cell.is_primitive()) cell = nullptr;
-    if (const auto part = audit.part("lens")) {
-      lens.add(audit.name, numbers(*part, "loss", audit.S + 1));
-      own.add(audit.name, numbers(*part, "own_log_probability", audit.S + 1));
-    }
-    if (const auto part = audit.part("readouts"))
-      readout.add(audit.name, ratio(numbers(*part, "readout", audit.S), numbers(*part, "random", audit.S)));
-    if (const auto part = audit.part("survival")) {
-      std::vector<double> left = numbers(*part, "left", audit.S + 1);
-      left.erase(left.begin());  // the embedding's
-      kept.add(audit.name, std::move(left));
-    } else if (const auto readouts = audit.part("readouts")) {
-      kept.add(audit.name, numbers(*readouts, "kept", audit.S), LinesBlock::Style::kDashed);
-    }
-    if (const auto part = audit.part("norms")) {
-      input.add(audit.name, numbers(*part, "input", audit.S + 1));
-      output.add(audit.name, numbers(*part, "output", audit.S));
-    }
-    if (const auto part = audit.part("rank"))
-      rank.add(audit.name, numbers(*part, part->has("state") ? "state" : "input", audit.S + 1));
+  for (const ShownAudits& group : groups) {
+    lens.add(group, lens_loss);
+    own.add(group, own_log_probability);
+    readout.add(group, readout_to_random);
+    kept.add(group, left_of_writes);
+    kept.add(group, kept_of_writes, LinesBlock::Style::kDashed);
+    input.add(group, input_lengths);
+    output.add(group, output_lengths);
+    rank.add(group, ranks);
   }
-  document.add(table);
   for (const OverDepth* chart : {&lens, &own, &readout, &kept, &input, &output, &rank})
     chart->add_to(document);
 }
@@ -284,20 +359,29 @@ Json parse_audit(const std::string& text, const std::string& source_name) {
   return json;
 }
 
-void add_audits(ReportDocument& document, const std::vector<Json>& audits) {
+std::vector<AuditGroup> name_audits(const std::vector<Json>& audits) {
   const std::vector<std::string> names = model_names(audits);
-  std::vector<AuditParts> parts;
-  for (std::size_t i = 0; i < audits.size(); ++i) parts.emplace_back(names[i], audits[i]);
-  if (parts.empty()) return;
-  add_comparison(document, parts);
-  for (std::size_t i = 0; i < parts.size(); ++i) add_one(document, parts[i], i + 1);
+  std::vector<AuditGroup> groups;
+  for (std::size_t i = 0; i < audits.size(); ++i) groups.push_back({names[i], {audits[i]}});
+  return groups;
+}
+
+void add_audits(ReportDocument& document, const std::vector<AuditGroup>& groups) {
+  if (groups.empty()) return;
+  std::vector<Json> averages;
+  for (const AuditGroup& group : groups) averages.push_back(average_audits(group.audits));
+  std::vector<ShownAudits> shown;
+  for (std::size_t i = 0; i < groups.size(); ++i) shown.emplace_back(groups[i], averages[i]);
+  add_comparison(document, shown);
+  for (std::size_t i = 0; i < shown.size(); ++i) add_one(document, shown[i].average, i + 1);
 }
 
 ReportDocument audits_document(const std::vector<Json>& audits) {
+  const std::vector<AuditGroup> groups = name_audits(audits);
   ReportDocument document(
-      audits.size() == 1 ? "Inside " + model_names(audits)[0] : "Inside trained models",
+      groups.size() == 1 ? "Inside " + groups[0].name : "Inside trained models",
       "What the residual stream does on real text; docs/audit.md says what each number means");
-  add_audits(document, audits);
+  add_audits(document, groups);
   return document;
 }
 

@@ -3,7 +3,9 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
+#include "audit/audit_average.h"
 #include "audit/audit_text.h"
 #include "core/exec.h"
 #include "core/json.h"
@@ -35,7 +37,7 @@ struct AuditRequest {
 };
 Json audit_model(const AuditRequest& request, const Exec& ex);
 
-// The most important numbers in one screen.
-std::string audit_screen(const Json& audit);
+// The most important numbers of each group's average in one screen, and what they mean.
+std::string audit_screen(const std::vector<AuditGroup>& groups);
 
 }  // namespace ddl

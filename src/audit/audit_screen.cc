@@ -20,6 +20,9 @@ std::string number(const Json& value, const char* form = "{:.2f}") {
   return value.is_number() ? fmt::format(fmt::runtime(form), value.get<double>()) : "-";
 }
 
+// Of an average, what its models do not share is null.
+std::string text(const Json& value) { return value.is_string() ? value.get<std::string>() : "several"; }
+
 Column column(std::string above, std::string below, const Json& values, const char* form = "{:.2f}") {
   Column c{std::move(above), std::move(below), {}};
   for (const Json& value : values) c.cells.push_back(number(value, form));
@@ -142,38 +145,55 @@ std::string survivors(const Json& survival) {
                             number(survival["decomposition_error"], "{:.1e}"));
 }
 
-}  // namespace
+std::string whose(const AuditGroup& group, const Json& model) {
+  const std::size_t models = group.audits.size();
+  return fmt::format("{}{} ({}, {} layers of width {}, {} parameters)\n", group.name,
+                     models > 1 ? fmt::format(": means of {} models", models) : "", text(model["residual"]),
+                     number(model["layers"], "{:.0f}"), number(model["width"], "{:.0f}"),
+                     number(model["parameters"], "{:.0f}"));
+}
 
-std::string audit_screen(const Json& audit) {
-  const Json &model = audit["model"], &changes = audit["intervention_matrix"];
-  std::string text =
-      fmt::format("{} ({}, {} layers of width {}, {} parameters)\n{} tokens of {} ({}), loss {:.4f}\n\n",
-                  model.value("folder", std::string("model")), model["residual"].get<std::string>(),
-                  model["layers"].get<Index>(), model["width"].get<Index>(), model["parameters"].get<Index>(),
-                  audit["tokens"].get<Index>(), audit["text"]["source"].get<std::string>(),
-                  audit["text"]["kind"].get<std::string>(), audit["loss"].get<double>());
-  text += table(audit) + "\n";
+std::string errors_of_changes(const Json& audit) {
+  const Json& changes = audit["intervention_matrix"];
   std::vector<double> errors;
   for (const Json& row : changes["se"])
-    for (const Json& se : row) errors.push_back(se.get<double>());
+    for (const Json& se : row)
+      if (se.is_number()) errors.push_back(se.get<double>());
   std::sort(errors.begin(), errors.end());
-  text += fmt::format(
-      "Last {} columns: change of the loss by the change named, on {} tokens; standard errors {:.2g} "
-      "(median) to {:.2g}.\n",
-      changes["columns"].size(), audit["intervention_tokens"].get<Index>(), errors[errors.size() / 2],
-      errors.back());
-  text += directions(audit["alignment"]);
-  for (const auto& [name, gate] : audit["gates"].items()) text += gates_by_class(name, gate);
-  if (audit["survival"].is_object()) text += survivors(audit["survival"]);
-  text +=
-      "lens: loss of the head's guess in front of the sublayer; own: log-probability it gives the input "
-      "token itself.\n"
-      "rank: how many directions the stream uses. r: what the state holds along the output's direction "
-      "before the write\n"
-      "(r/v: compared with the target; r to random: with a random direction). left, kept: what later "
-      "sublayers leave of it.\n"
-      "What each number means and does not show: docs/audit.md\n";
-  return text;
+  std::string line = fmt::format("Last {} columns: change of the loss by the change named, on {} tokens",
+                                 changes["columns"].size(), number(audit["intervention_tokens"], "{:.0f}"));
+  if (!errors.empty())
+    line += fmt::format("; standard errors over {} {:.2g} (median) to {:.2g}",
+                        audit.contains("models") ? "models" : "windows", errors[errors.size() / 2],
+                        errors.back());
+  return line + ".\n";
+}
+
+std::string screen(const AuditGroup& group) {
+  const Json audit = average_audits(group.audits);
+  std::string lines =
+      whose(group, audit["model"]) +
+      fmt::format("{} tokens of {} ({}), loss {:.4f}\n\n", number(audit["tokens"], "{:.0f}"),
+                  text(audit["text"]["source"]), text(audit["text"]["kind"]), audit["loss"].get<double>());
+  lines += table(audit) + "\n" + errors_of_changes(audit) + directions(audit["alignment"]);
+  for (const auto& [name, gate] : audit["gates"].items()) lines += gates_by_class(name, gate);
+  if (audit["survival"].is_object()) lines += survivors(audit["survival"]);
+  return lines;
+}
+
+}  // namespace
+
+std::string audit_screen(const std::vector<AuditGroup>& groups) {
+  std::string lines;
+  for (const AuditGroup& group : groups) lines += screen(group) + (groups.size() > 1 ? "\n" : "");
+  return lines +
+         "lens: loss of the head's guess in front of the sublayer; own: log-probability it gives the input "
+         "token itself.\n"
+         "rank: how many directions the stream uses. r: what the state holds along the output's direction "
+         "before the write\n"
+         "(r/v: compared with the target; r to random: with a random direction). left, kept: what later "
+         "sublayers leave of it.\n"
+         "What each number means and does not show: docs/audit.md\n";
 }
 
 }  // namespace ddl

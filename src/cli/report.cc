@@ -56,7 +56,7 @@ struct ReportCommand {
     }
     if (runs.empty()) return audits_document(audits).json();
     ReportDocument document = runs_document(read_all_runs(find_runs(runs)), title);
-    add_audits(document, audits);
+    add_audits(document, name_audits(audits));
     return document.json();
   }
 };

@@ -17,6 +17,7 @@
 #include "study/best_of_n.h"
 #include "study/compute_gain.h"
 #include "study/scaling_fit.h"
+#include "study/study_audits.h"
 #include "study/study_run.h"
 #include "study/tuning.h"
 
@@ -389,19 +390,6 @@ class StudyReport {
   ReportDocument document_;
 };
 
-// Each audit is in a folder of its own.
-std::vector<Json> read_audits_of(const StudyFolder& folder) {
-  std::vector<std::string> files;
-  if (fs::is_directory(folder.audits()))
-    for (const auto& entry : fs::directory_iterator(folder.audits()))
-      if (const std::string file = entry.path().string() + "/audit.json"; fs::is_regular_file(file))
-        files.push_back(file);
-  std::sort(files.begin(), files.end());
-  std::vector<Json> audits;
-  for (const std::string& file : files) audits.push_back(parse_audit(read_file(file), file));
-  return audits;
-}
-
 }  // namespace
 
 ReportDocument study_document(const Study& study, const Records& records,
@@ -426,7 +414,7 @@ ReportDocument read_study_document(const std::string& path) {
   std::vector<std::string> problems;
   const Records records = read_records(folder, study, problems);
   ReportDocument document = study_document(study, records, problems);
-  add_audits(document, read_audits_of(folder));
+  add_audits(document, read_study_audits(folder, study, records));
   return document;
 }
 

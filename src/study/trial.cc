@@ -44,6 +44,10 @@ std::vector<Index> budgets(const Study& study, const Trial& trial) {
   return trial.stage == Stage::kConfirm ? all : std::vector<Index>{all.back()};
 }
 
+std::string run_folder(const std::string& runs, const Trial& trial, Index tokens) {
+  return fmt::format("{}/{}.tokens-{}", runs, trial.name(), tokens);
+}
+
 std::vector<std::string> run_settings(const Study& study, const Trial& trial, Index tokens) {
   std::vector<std::string> sets = fixed_settings(study, trial);
   const RunConfig config = load_run_config({.preset = "", .stored_toml = "", .file = "", .sets = sets});

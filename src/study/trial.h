@@ -30,6 +30,9 @@ double rounded_rate(double rate);
 // The budgets that this trial trains, in tokens: all of the size, or only the largest.
 std::vector<Index> budgets(const Study& study, const Trial& trial);
 
+// The folder of the trial's run of so many tokens, among a study's runs.
+std::string run_folder(const std::string& runs, const Trial& trial, Index tokens);
+
 // What --set would say for the trial's run of so many tokens. The order of precedence: study, size, arm, trial.
 std::vector<std::string> run_settings(const Study& study, const Trial& trial, Index tokens);
 

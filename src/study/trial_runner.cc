@@ -95,10 +95,6 @@ std::string set_aside(const std::string& path) {
   return aside;
 }
 
-std::string TrialRunner::folder(const Trial& trial, Index tokens) const {
-  return fmt::format("{}/{}.tokens-{}", runs, trial.name(), tokens);
-}
-
 std::optional<TrialRecord> TrialRunner::run(const Trial& trial,
                                             FunctionRef<void(const std::string&)> problem) const {
   TrialRecord record;
@@ -109,7 +105,7 @@ std::optional<TrialRecord> TrialRunner::run(const Trial& trial,
   make_folders(runs);
   std::string shorter;  // the run of the budget before
   for (const Index tokens : budgets(study, trial)) {
-    const std::string out = folder(trial, tokens);
+    const std::string out = run_folder(runs, trial, tokens);
     RunRequest request;
     request.data = data.folder();
     request.out = out;

@@ -27,8 +27,6 @@ struct TrialRunner {
   // None where a signal stopped it; what was trained is saved. A run's folder that is damaged is set aside, and
   // `problem` is told. Throws UserError where the trial cannot be trained at all.
   std::optional<TrialRecord> run(const Trial& trial, FunctionRef<void(const std::string&)> problem) const;
-
-  std::string folder(const Trial& trial, Index tokens) const;
 };
 
 }  // namespace ddl

@@ -78,6 +78,29 @@ TEST(AuditDocument, ModelsOfOneRuleAreCalledByTheFoldersOfTheirAudits) {
   EXPECT_EQ(lens["series"][2]["name"].get<std::string>().substr(0, 7), "ddl-cc ");
 }
 
+TEST(AuditDocument, SeveralModelsAreShownByTheirMeanWithABand) {
+  Json low = tiny_audit("ddl-cc", 2, 8), high = low;
+  for (Json& loss : high["lens"]["loss"]) loss = loss.get<double>() + 1;
+  high["intervention_matrix"]["values"][0][0] = low["intervention_matrix"]["values"][0][0].get<double>() + 2;
+  ReportDocument report("Two seeds", "");
+  add_audits(report, {{"an arm", {low, high}}});
+  const Json document = report.json();
+  ASSERT_EQ(document["sections"].size(), 2u) << "one comparison, one group";
+  const Json lens = find_block(document, "audits", "Loss of a prediction made in front of each sublayer");
+  ASSERT_EQ(lens["series"].size(), 1u);
+  const Json& series = lens["series"][0];
+  EXPECT_EQ(series["name"], "an arm");
+  EXPECT_EQ(series["lo"], low["lens"]["loss"]);
+  EXPECT_EQ(series["hi"], high["lens"]["loss"]);
+  EXPECT_NEAR(series["y"][0].get<double>(), low["lens"]["loss"][0].get<double>() + 0.5, 1e-12);
+  const Json changes =
+      find_block(document, "audit-1", "Change of the loss when one thing is changed in one sublayer");
+  EXPECT_NEAR(changes["values"][0][0].get<double>(),
+              low["intervention_matrix"]["values"][0][0].get<double>() + 1, 1e-12);
+  const Json& row = document["sections"][0]["blocks"][0]["rows"][0];
+  EXPECT_EQ(row[2], 2) << "models";
+}
+
 TEST(AuditDocument, RefusesWhatIsNoAudit) {
   EXPECT_FALSE(is_audit("[1]"));
   EXPECT_FALSE(is_audit("{"));

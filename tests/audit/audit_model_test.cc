@@ -263,7 +263,7 @@ TEST_P(AuditOf, HasItsFormAndAScreen) {
     }
     EXPECT_EQ(gate["classes"].size(), 4u) << "frequency, position, repeated, loss";
   }
-  const std::string screen = audit_screen(audit);
+  const std::string screen = audit_screen({{"a model", {audit}}});
   EXPECT_NE(screen.find("1 mlp"), std::string::npos) << screen;
   EXPECT_LT(std::count(screen.begin(), screen.end(), '\n'), 30) << screen;
 }

@@ -8,32 +8,15 @@
 
 #include "core/error.h"
 #include "small_run.h"
+#include "small_study.h"
 #include "study/agenda.h"
 #include "study/answers.h"
 #include "study/trial_runner.h"
 #include "study/tuning.h"
-#include "study_testing.h"
 #include "train/run_folder.h"
 
 namespace ddl {
 namespace {
-
-// One tuning seed, two looks: about twenty runs of a tenth of a second.
-std::string small_study(const std::string& data) {
-  std::string text =
-      study_text("tuning_seeds = [1]\n", "[[look]]\npairs = 2\np = 0.0001\n[[look]]\npairs = 3\np = 0.04\n");
-  text.replace(text.find("data = \"data\""), 13, "data = \"" + data + "\"");
-  text.replace(text.find("[0.004, 0.008, 0.016, 0.032, 0.064]"), 35, "[0.004, 0.016, 0.064]");
-  return text;
-}
-
-struct SmallStudy {
-  TestFolder folder;
-  Study study = make_study(folder, small_study(make_data(folder)));
-  StudyFolder out{folder / "out"};
-  StopSignals signals;
-  int work() { return work_on_study(study, out, "test 1", signals, kOneThread); }
-};
 
 TEST(StudyRun, AnswersItsQuestionAndDoesNothingTwice) {
   SmallStudy s;
@@ -71,9 +54,9 @@ TEST(StudyRun, BudgetsShareTheirStepsWithoutChangingABit) {
   const auto end = [](const std::string& run) {
     return contents_of(run + "/checkpoints/step-00000020/model.safetensors");
   };
-  EXPECT_EQ(end(whole.out), end(runner.folder(trial, 3840)));
+  EXPECT_EQ(end(whole.out), end(run_folder(runner.runs, trial, 3840)));
   // The shared steps were not trained twice: the branch's own records begin after them.
-  EXPECT_EQ(records(runner.folder(trial, 3840), "start").size(),
+  EXPECT_EQ(records(run_folder(runner.runs, trial, 3840), "start").size(),
             2u);  // the trunk's, which was copied, and its own
 }
 
@@ -100,7 +83,7 @@ TEST(StudyRun, AFinishedRunIsNotTrainedAgain) {
   ASSERT_TRUE(first && again);
   EXPECT_EQ(again->endpoints[0].loss, first->endpoints[0].loss);
   EXPECT_EQ(again->endpoints[1].tokens, first->endpoints[1].tokens);
-  const auto steps = records(runner.folder(trial, 3840), "step");
+  const auto steps = records(run_folder(runner.runs, trial, 3840), "step");
   EXPECT_EQ(steps.size(), 20u);
 }
 
@@ -111,7 +94,7 @@ TEST(StudyRun, ARunOfAnotherProcessIsLeftAlone) {
   const TrialRunner runner{s.study, data, s.out.runs(), "test 1", s.signals, kOneThread};
   const Trial trial{"XS", "baseline", Stage::kTune, 0.016, 1, 1};
   runner.run(trial, [](const std::string&) {});
-  const std::string folder = runner.folder(trial, 3840);
+  const std::string folder = run_folder(runner.runs, trial, 3840);
   const RunFolder busy(folder, RunFolder::Purpose::kResume);
   EXPECT_THROW(runner.run(trial, [](const std::string& problem) { FAIL() << problem; }), BusyRunError);
   EXPECT_TRUE(std::filesystem::exists(folder));
@@ -123,7 +106,7 @@ TEST(StudyRun, ADamagedRunIsSetAsideAndRepeated) {
   const TrialRunner runner{s.study, data, s.out.runs(), "test 1", s.signals, kOneThread};
   const Trial trial{"XS", "baseline", Stage::kTune, 0.016, 1, 1};
   const auto good = runner.run(trial, [](const std::string&) {});
-  const std::string folder = runner.folder(trial, 3840);
+  const std::string folder = run_folder(runner.runs, trial, 3840);
   write_file_atomic(folder + "/config.toml", "model.layers = \"many\"");
   std::string told;
   const auto again = runner.run(trial, [&](const std::string& problem) { told = problem; });
@@ -155,8 +138,8 @@ TEST(StudyRun, ADamagedTrunkCostsTimeOnly) {
   const TrialRunner runner{s.study, data, s.out.runs(), "test 1", s.signals, kOneThread};
   const Trial trial{"XS", "baseline", Stage::kConfirm, 0.016, 1, 101};
   const auto good = runner.run(trial, [](const std::string& problem) { FAIL() << problem; });
-  std::filesystem::remove_all(runner.folder(trial, 3840));
-  for (const auto& entry : std::filesystem::directory_iterator(runner.folder(trial, 1920) + "/checkpoints"))
+  std::filesystem::remove_all(run_folder(runner.runs, trial, 3840));
+  for (const auto& entry : std::filesystem::directory_iterator(run_folder(runner.runs, trial, 1920) + "/checkpoints"))
     if (!entry.path().string().ends_with("10"))  // all but the last step
       write_file_atomic(entry.path().string() + "/optimizer.safetensors", "damaged");
   std::string told;
