@@ -139,7 +139,8 @@ TEST(StudyRun, ADamagedTrunkCostsTimeOnly) {
   const Trial trial{"XS", "baseline", Stage::kConfirm, 0.016, 1, 101};
   const auto good = runner.run(trial, [](const std::string& problem) { FAIL() << problem; });
   std::filesystem::remove_all(run_folder(runner.runs, trial, 3840));
-  for (const auto& entry : std::filesystem::directory_iterator(run_folder(runner.runs, trial, 1920) + "/checkpoints"))
+  for (const auto& entry :
+       std::filesystem::directory_iterator(run_folder(runner.runs, trial, 1920) + "/checkpoints"))
     if (!entry.path().string().ends_with("10"))  // all but the last step
       write_file_atomic(entry.path().string() + "/optimizer.safetensors", "damaged");
   std::string told;
