@@ -104,6 +104,11 @@ Options::Option& Options::Option::choices(std::vector<std::string> valid) {
   return *this;
 }
 
+Options::Option& Options::Option::changes(Changes what) {
+  changes_ = what;
+  return *this;
+}
+
 std::string Options::Option::value() const {
   return std::visit(Overload{[](bool* v) { return std::string(*v ? "true" : "false"); },
                              [](Index* v) { return fmt::format("{}", *v); },
@@ -290,7 +295,7 @@ std::vector<OptionChange> option_changes(const Options& before, const Options& a
   for (const Options::Option& was : before.list())
     for (const Options::Option& is : after.list())
       if (is.key() == was.key() && is.value() != was.value())
-        changes.push_back({was.key(), was.value(), is.value()});
+        changes.push_back({was.key(), was.value(), is.value(), is.changes()});
   return changes;
 }
 

@@ -27,18 +27,23 @@ namespace ddl {
 class Options {
  public:
   using Target = std::variant<bool*, Index*, double*, std::string*>;
+  // What another value changes: anything; where new weights start, and nothing in a model that has its weights; or how
+  // the same thing is computed, which is bits at most.
+  enum class Changes { kAnything, kStart, kComputing };
 
   class Option {
    public:
     Option(std::string key, Target target, std::string description);
     Option& range(double low, double high);  // numbers: both ends allowed
     Option& choices(std::vector<std::string> valid);
+    Option& changes(Changes what);
 
     const std::string& key() const { return key_; }
     const std::string& description() const { return description_; }
     std::string value() const;     // as TOML text
     std::string expected() const;  // "a whole number from 1 to 1000"
     Json json() const;
+    Changes changes() const { return changes_; }
 
    private:
     friend class Options;
@@ -47,6 +52,7 @@ class Options {
     Target target_;
     double low_, high_;
     std::vector<std::string> choices_;
+    Changes changes_ = Changes::kAnything;
   };
 
   Option& add(std::string key, bool& field, std::string description) {
@@ -100,6 +106,7 @@ class Options {
 // belongs to a choice in which they differ, and that choice is listed.
 struct OptionChange {
   std::string key, before, after;  // values as TOML text
+  Options::Changes changes = Options::Changes::kAnything;
 };
 std::vector<OptionChange> option_changes(const Options& before, const Options& after);
 

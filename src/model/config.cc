@@ -45,18 +45,24 @@ void ModelConfig::describe(Options& o) {
   o.add("model.mup", mup, "scale logits and hidden learning rates by base_width / width");
   o.add("model.base_width", base_width, "the width at which mup changes nothing").range(1, 1 << 20);
   o.add("model.embedding_std", embedding_std, "standard deviation of the embedding at the start")
-      .range(0, 10);
+      .range(0, 10)
+      .changes(Options::Changes::kStart);
   o.add("model.hidden_std_factor", hidden_std_factor, "hidden weights start at factor / sqrt(width)")
-      .range(0, 100);
+      .range(0, 100)
+      .changes(Options::Changes::kStart);
   o.add("model.output_std_factor", output_std_factor,
         "output projections start at this times their usual deviation, hidden / sqrt(layers)")
-      .range(0, 100);
+      .range(0, 100)
+      .changes(Options::Changes::kStart);
   o.add("model.engine", engine, "what computes: native, torch (./ddl setup torch), or the slow reference")
-      .choices(engine_names());
+      .choices(engine_names())
+      .changes(Options::Changes::kComputing);
   o.add("model.precision", precision, "GEMM inputs; auto: bf16 where the CPU or GPU has it, else f32")
-      .choices({"auto", "f32", "bf16"});
+      .choices({"auto", "f32", "bf16"})
+      .changes(Options::Changes::kComputing);
   o.add("model.recompute", recompute, "what backward computes again instead of storing it")
-      .choices({"none", "mlp", "block"});
+      .choices({"none", "mlp", "block"})
+      .changes(Options::Changes::kComputing);
 }
 
 void ModelConfig::set(const std::string& assignment) {

@@ -10,11 +10,10 @@
 namespace ddl {
 namespace {
 
-// Changing one of these would make it another run. Precision and recomputation change bits, or nothing.
-bool is_fixed(const std::string& key) {
-  if (key.starts_with("model."))
-    return key != "model.engine" && key != "model.precision" && key != "model.recompute" &&
-           key != "model.store_state";
+// Whether it would be another run with this change.
+bool is_fixed(const OptionChange& change) {
+  const std::string& key = change.key;
+  if (key.starts_with("model.")) return change.changes != Options::Changes::kComputing;
   static const std::vector<std::string> kFixed = {"preset",        "train.batch", "train.accumulate",
                                                   "train.context", "train.seed",  "train.optimizer",
                                                   "data.order"};
@@ -60,7 +59,7 @@ std::vector<OptionChange> allowed_changes(const RunConfig& before, const RunConf
   std::vector<OptionChange> changes;
   std::string refused;
   for (const OptionChange& change : option_changes(a.options(), b.options())) {
-    if (is_fixed(change.key))
+    if (is_fixed(change))
       refused += fmt::format("\n  {}: {} in the run, {} asked for", change.key, change.before, change.after);
     else
       changes.push_back(change);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <system_error>
 
 #include "core/error.h"
@@ -32,10 +31,6 @@ std::string model_toml(ModelConfig config) {
 // The weights fit one architecture. Free is what says how far to look, how to compute, or where weights
 // start.
 void check_same_model(const StoredModel& start, ModelConfig asked) {
-  static const std::set<std::string> kFree = {
-      "model.context",           "model.engine",           "model.precision",       "model.recompute",
-      "model.store_state",       "model.beta_init",        "model.embedding_std",   "model.hidden_std_factor",
-      "model.output_std_factor", "model.compressor_start", "model.value_bias_start"};
   ModelConfig stored = start.config();
   stored.mlp = stored.mlp_width(), asked.mlp = asked.mlp_width();
   Options is, wanted;
@@ -43,7 +38,7 @@ void check_same_model(const StoredModel& start, ModelConfig asked) {
   asked.describe(wanted);
   std::string refused;
   for (const OptionChange& change : option_changes(is, wanted))
-    if (!kFree.contains(change.key))
+    if (change.changes == Options::Changes::kAnything && change.key != "model.context")
       refused +=
           fmt::format("\n  {}: {} in the model, {} asked for", change.key, change.before, change.after);
   if (!refused.empty())

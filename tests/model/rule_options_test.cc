@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "model/config_json.h"
+#include "model/oracle_model.h"
 #include "model/residual/registry.h"
 #include "model/residual/rules.h"
 #include "test_folder.h"
@@ -156,6 +157,80 @@ TEST(RuleOptions, ThoseThatBothHaveSurviveAChangeOfRule) {
   m.use_residual("ddl-cc");
   EXPECT_EQ(m.rule<DeltaOptions>().gate, "two-layer");
   EXPECT_EQ(m.rule<DeltaOptions>().channels, 4) << "forgotten by ddl-dv1, which has none";
+}
+
+// Values to try, valid ones and others.
+std::vector<std::string> values_around(const Options::Option& option) {
+  std::vector<std::string> candidates = {"true", "false"};
+  const std::string expected = option.expected(), choices = "one of ";
+  if (expected.starts_with(choices)) {
+    std::istringstream names(expected.substr(choices.size()));
+    for (std::string name; std::getline(names >> std::ws, name, ',');) candidates.push_back(name);
+  }
+  for (const double more : {1.0, -1.0, 0.25, -0.25})
+    candidates.push_back(fmt::format("{}", std::strtod(option.value().c_str(), nullptr) + more));
+  return candidates;
+}
+
+// The same tensors, and the same loss with the same numbers in them: then another value only moves where weights start, or how
+// they are computed. Both ways, so that no list elsewhere has to know which options these are.
+TEST(RuleOptions, SayWhatAnotherValueChanges) {
+  using Changes = Options::Changes;
+  const BatchShape shape{1, 6};
+  const auto x = tokens(shape.N(), 1), y = tokens(shape.N(), 2);
+  const auto loss = [&](const ModelConfig& m) {
+    const auto model = trainable(m, shape);
+    scramble(*model);
+    return model->loss({x.data(), y.data()}, {}, Exec{});
+  };
+  const auto tensors = [](const ModelConfig& m) {
+    std::vector<std::pair<std::string, std::vector<Index>>> all;
+    const auto table = param_table(m);
+    for (const Param& p : table.list()) all.emplace_back(p.name, p.shape);
+    return all;
+  };
+  std::set<std::string> start;
+  for (const std::string& rule : kShippedRules) {
+    ModelConfig m = model_config(
+        {.residual = rule, .gate = "two-layer", .mup = true});  // so that every option is at work
+    set_if_known(m, "model.channel_compressor", "convolution");
+    const double before = loss(m);
+    Options options;
+    m.describe(options);
+    for (const Options::Option& option : options.list()) {
+      if (option.key() == "model.residual" || option.key() == "model.context")
+        continue;  // context: how far to look
+      if (option.changes() == Changes::kStart) start.insert(option.key());
+      for (const std::string& value : values_around(option)) {
+        ModelConfig other = m;
+        try {
+          other.set(option.key() + "=" + value);
+          other.check();
+          param_table(other);
+        } catch (const UserError&) {
+          continue;
+        }
+        Options changed;
+        other.describe(changed);
+        if (option_changes(options, changed).empty()) continue;
+        if (other.engine == "torch") continue;  // may not be here
+        const std::string what = rule + " " + option.key() + " = " + value;
+        const bool same = tensors(other) == tensors(m) && loss(other) == before;
+        switch (option.changes()) {
+          case Changes::kStart:
+            EXPECT_TRUE(same) << what;
+            break;
+          case Changes::kAnything:
+            EXPECT_FALSE(same) << what << " only moves where weights start";
+            break;
+          case Changes::kComputing:
+            EXPECT_EQ(tensors(other), tensors(m)) << what;
+            break;
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(start.contains("model.write_init") && start.contains("model.gate_bias"));
 }
 
 TEST(RuleOptions, AnUnknownRuleChangesNothing) {

@@ -76,7 +76,8 @@ void DeltaOptions::describe(Options& o) {
     describe_expanded_state(o, channels, compressor);
     o.add("model.compressor_start", compressor_start,
           "compressors start as a plain average, or normal as hidden weights do")
-        .choices({"average", "normal"});
+        .choices({"average", "normal"})
+        .changes(Options::Changes::kStart);
   }
   if (reads_tokens_)
     o.add("model.state_kernel", state_kernel, "taps of the token compressor").range(1, kMaxTaps);
@@ -90,14 +91,18 @@ void DeltaOptions::describe(Options& o) {
   if (has_conv_) describe_embedding_convolution(o, embed_kernel);
   o.add("model.gate", gate, "gate branch").choices({"linear", "two-layer"});
   o.add("model.gate_hidden", gate_hidden, "hidden width of the two-layer gate").range(1, 4096);
-  o.add("model.beta_init", beta_init, "the gate's starting value, 0 to 2").range(0, 2);
+  o.add("model.beta_init", beta_init, "the gate's starting value, 0 to 2")
+      .range(0, 2)
+      .changes(Options::Changes::kStart);
   o.add("model.value", value, "value branch: 4 sigmoid(W x + b), W c + b, or the paper's W c")
       .choices({"sigmoid", "biased", "linear"});
   o.add("model.value_bias_start", value_bias_start,
         "b starts at 0 (2 without the sigmoid), or uniform within 1/sqrt(width)")
-      .choices({"constant", "uniform"});
+      .choices({"constant", "uniform"})
+      .changes(Options::Changes::kStart);
   o.add("model.k_eps", k_eps, "guard of the direction's norm").range(0, 1);
-  o.add("model.store_state", store_state, "keep the state of every sublayer instead of walking it back");
+  o.add("model.store_state", store_state, "keep the state of every sublayer instead of walking it back")
+      .changes(Options::Changes::kComputing);
 }
 
 BranchSpec DeltaOptions::gate_branch(const std::string& name, const ModelConfig& config) const {

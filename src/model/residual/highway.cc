@@ -23,7 +23,8 @@ struct HighwayOptions final : OptionSetOf<HighwayOptions> {
   double gate_bias = -2;
   void describe(Options& o) override {
     o.add("model.gate_bias", gate_bias, "the gate's bias at the start: it opens to sigmoid(bias)")
-        .range(-30, 30);
+        .range(-30, 30)
+        .changes(Options::Changes::kStart);
   }
 };
 

@@ -20,7 +20,8 @@ struct NormWriteOptions final : OptionSetOf<NormWriteOptions> {
   double write_init = 0;
   void describe(Options& o) override {
     o.add("model.write_init", write_init, "starting value of the write's size; 0 means 1 / sqrt(sublayers)")
-        .range(0, 100);
+        .range(0, 100)
+        .changes(Options::Changes::kStart);
   }
   double start(const ModelConfig& config) const {
     return write_init > 0 ? write_init : 1 / std::sqrt(static_cast<double>(config.sublayers()));
