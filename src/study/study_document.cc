@@ -351,9 +351,10 @@ class StudyReport {
     std::transform(id.begin(), id.end(), id.begin(), [](unsigned char c) { return std::tolower(c); });
     return id;
   }
-  static std::string reference_arm(const StudySize& size) {
-    const auto found = std::find_if(size.arms.begin(), size.arms.end(), [](const std::string& arm) {
-      return arm.find("baseline") != std::string::npos;
+  // The first arm with the additive rule, otherwise the first of all.
+  std::string reference_arm(const StudySize& size) const {
+    const auto found = std::find_if(size.arms.begin(), size.arms.end(), [&](const std::string& arm) {
+      return residual_rule(study_, size, arm) == "baseline";
     });
     return found == size.arms.end() ? size.arms.front() : *found;
   }

@@ -37,6 +37,11 @@ std::string Trial::name() const {
                      stage == Stage::kTune ? "tune" : "confirm", rate, scale, seed);
 }
 
+std::string residual_rule(const Study& study, const StudySize& size, const std::string& arm) {
+  const auto sets = fixed_settings(study, {.size = size.name, .arm = arm, .rate = 0.001});
+  return load_run_config({.preset = "", .stored_toml = "", .file = "", .sets = sets}).model.residual();
+}
+
 double rounded_rate(double rate) { return std::strtod(fmt::format("{:.3g}", rate).c_str(), nullptr); }
 
 std::vector<Index> budgets(const Study& study, const Trial& trial) {

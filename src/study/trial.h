@@ -24,6 +24,9 @@ struct Trial {
   std::string name() const;
 };
 
+// That of an arm's models.
+std::string residual_rule(const Study& study, const StudySize& size, const std::string& arm);
+
 // The nearest rate with three digits, so that a name tells it exactly.
 double rounded_rate(double rate);
 
