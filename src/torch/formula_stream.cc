@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -71,12 +72,26 @@ class FormulaStream : public ResidualStream {
   const Index S_;
 };
 
-// Rules of the fused pass: X_d += coef_d h (fused_rule.h).
+// How the rules of the fused pass write, X_d += coef_d h (fused_rule.h). A rule that is not here has no formula yet.
+enum class FusedWrite { kPlain, kNormalised, kAdditive, kDelta, kWriteOnly, kEraseAndWrite };
+std::optional<FusedWrite> fused_write(const std::string& rule) {
+  using enum FusedWrite;
+  static const std::map<std::string, FusedWrite> kWrites = {
+      {"baseline", kPlain},         {"norm-write", kNormalised}, {"ihc", kAdditive},
+      {"ddl-dv1", kDelta},          {"ddl-tc-noec", kDelta},     {"ddl-cc-noec", kDelta},
+      {"ddl-tc", kDelta},           {"ddl-cc", kDelta},          {"wo-dv1", kWriteOnly},
+      {"wo-tc", kWriteOnly},        {"wo-cc", kWriteOnly},       {"ddl-ew-dv1", kEraseAndWrite},
+      {"ddl-ew-cc", kEraseAndWrite}};
+  const auto found = kWrites.find(rule);
+  return found == kWrites.end() ? std::nullopt : std::optional(found->second);
+}
+
 class FusedFormula final : public FormulaStream {
  public:
   FusedFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations,
-               FusedSpec spec, EarlierTokens& earlier)
+               FusedSpec spec, FusedWrite write, EarlierTokens& earlier)
       : FormulaStream(config, parameters, activations),
+        write_(write),
         parts_(config, std::move(spec), parameters, earlier) {}
 
  private:
@@ -88,7 +103,7 @@ class FusedFormula final : public FormulaStream {
       steer_.push_back(parts_.branch(s, i, x_in, context));
   }
   void write(Index, const at::Tensor& h) override {
-    if (!parts_.spec().write) {
+    if (write_ == FusedWrite::kPlain) {
       X_ = X_ + h.unsqueeze(2);
       return;
     }
@@ -97,17 +112,18 @@ class FusedFormula final : public FormulaStream {
 
   // [B, T, D]
   at::Tensor coefficients(const at::Tensor& h) const {
-    const std::string& rule = config().residual();
-    if (rule == "norm-write") return steer_[0] * (h.square().mean(-1, true) + kOwnNormEps).rsqrt();
-    if (rule == "ihc") return steer_[0] + steer_[2] * steer_[1];
+    if (write_ == FusedWrite::kNormalised)
+      return steer_[0] * (h.square().mean(-1, true) + kOwnNormEps).rsqrt();
+    if (write_ == FusedWrite::kAdditive) return steer_[0] + steer_[2] * steer_[1];
     const double k_eps = config().rule<DeltaOptions>().k_eps;
     const at::Tensor scale = (h.square().sum(-1, true) + k_eps * k_eps).rsqrt();
     const auto readout = [&] { return (X_ * h.unsqueeze(2)).sum(-1) * scale; };
-    if (rule.starts_with("ddl-ew-")) return (steer_[1] * steer_[2] - steer_[0] * readout()) * scale;
-    if (rule.starts_with("wo-")) return steer_[0] * steer_[1] * scale;
+    if (write_ == FusedWrite::kEraseAndWrite) return (steer_[1] * steer_[2] - steer_[0] * readout()) * scale;
+    if (write_ == FusedWrite::kWriteOnly) return steer_[0] * steer_[1] * scale;
     return steer_[0] * (steer_[1] - readout()) * scale;
   }
 
+  const FusedWrite write_;
   FusedFormulas parts_;
   at::Tensor X_;
   std::vector<at::Tensor> steer_;  // one for each branch: [B, T, rows]
@@ -272,14 +288,13 @@ std::unique_ptr<ResidualStream> make_formula_stream(const ModelConfig& config, F
     return std::make_unique<HyperFormula>(config, parameters, activations,
                                           whole_option(config, "model.channels"), rule == "hc");
   if (rule == "mhc") return std::make_unique<ManifoldFormula>(config, parameters, activations);
-  const bool known = rule == "baseline" || rule == "norm-write" || rule == "ihc" ||
-                     rule.starts_with("ddl-") || rule.starts_with("wo-");
-  const std::optional<FusedSpec> spec = known ? fused_spec(config) : std::nullopt;
-  if (!spec)
+  const std::optional<FusedWrite> write = fused_write(rule);
+  const std::optional<FusedSpec> spec = fused_spec(config);
+  if (!write || !spec)
     throw UserError(
         "nobody has written the formula of {} for GPUs (src/torch/formula_stream.cc); --device cpu trains it",
         rule);
-  return std::make_unique<FusedFormula>(config, parameters, activations, *spec, earlier);
+  return std::make_unique<FusedFormula>(config, parameters, activations, *spec, *write, earlier);
 }
 
 }  // namespace ddl
