@@ -90,6 +90,44 @@ TEST_F(Program, AFileThatMayNotGrowIsNamed) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x.jsonl"));
 }
 
+// The engine that runs the oracle goes through every command, and finds what the native one does.
+TEST_F(Program, TheReferenceEngineTrainsWritesAndScores) {
+  write_bare_shards();
+  folder_.write("text.txt", "a small text");
+  for (const std::string engine : {"native", "reference"}) {
+    const std::string out = engine + "-run";
+    run_well("ddl train --data bare --out " + out + " --engine " + engine +
+             " --set train.steps=2 --set train.batch=1 --set train.lr=0.01 --set model.layers=1 --set "
+             "model.width=8"
+             " --set model.heads=2 --set model.context=8 --set model.vocab=320 --set model.precision=f32"
+             " --set log.floor=false --set eval.windows=2");
+    run_well("ddl train --resume --out " + out + " --set train.steps=3");
+  }
+  const auto all = [&](const std::string& command) {
+    return std::pair(run("ddl " + command + " --engine native --json"),
+                     run("ddl " + command + " --engine reference --json"));
+  };
+  const auto [text, oracle_text] =
+      all("generate reference-run --tokenizer bytes --prompt ab --temperature 0 --max-new-tokens 4 --weights "
+          "f32");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(oracle_text.code, 0) << oracle_text.err;
+  EXPECT_EQ(parse_json(text.out)["text"], parse_json(oracle_text.out)["text"]);
+  const auto [score, oracle_score] = all("eval native-run --tokenizer bytes --text text.txt");
+  EXPECT_EQ(score.code, 0) << score.err;
+  EXPECT_EQ(oracle_score.code, 0) << oracle_score.err;
+  EXPECT_NEAR(parse_json(score.out)["loss"].get<double>(), parse_json(oracle_score.out)["loss"].get<double>(),
+              1e-5);
+  const auto last_loss = [&](const std::string& run) {
+    std::istringstream lines(contents_of(folder_ / (run + "/metrics.jsonl")));
+    double loss = 0;
+    for (std::string line; std::getline(lines, line);)
+      if (const Json record = parse_json(line); record["event"] == "step") loss = record["loss"];
+    return loss;
+  };
+  EXPECT_NEAR(last_loss("reference-run"), last_loss("native-run"), 1e-4);
+}
+
 // What a user trained without thinking can be exported without thinking.
 TEST_F(Program, ExportsTheDefaultModel) {
   write_bare_shards();
