@@ -31,7 +31,8 @@ double exponentials(const ModelConfig& config, Index context) {
   const double L = static_cast<double>(config.layers), H = static_cast<double>(config.heads),
                F = static_cast<double>(config.mlp_width()), V = static_cast<double>(config.vocab);
   const double scores = H * static_cast<double>(context + 1) / 2;
-  const double again = config.recompute == "block" ? scores + F : config.recompute == "mlp" ? F : 0;
+  const Recompute recompute = config.recomputes();
+  const double again = recompute == Recompute::kBlock ? scores + F : recompute == Recompute::kMlp ? F : 0;
   return L * (2 * (scores + F) + again) + V;
 }
 
@@ -40,11 +41,6 @@ double exponentials(const ModelConfig& config, Index context) {
 constexpr double kKernelsPerLayer = 40;
 // AdamW: parameter, gradient and two states in, parameter, two states and a zeroed gradient out, and a bf16 copy.
 constexpr double kUpdateBytes = 34;
-
-double channels_of(const RunConfig& config) {
-  const Json model = config.to_json()["model"];
-  return model.contains("channels") ? model["channels"].get<double>() : 1;
-}
 
 }  // namespace
 
@@ -55,7 +51,7 @@ PlannedStep plan_step(const RunConfig& config, const Cluster& cluster) {
   step.plan = plan_model(model, shape);
   const ModelPlan& plan = step.plan;
   const double activation = model.uses_bf16() ? 2 : 4;
-  step.state_bytes = 4 * channels_of(config) * static_cast<double>(model.width);
+  step.state_bytes = plan.state_bytes_per_token;
   step.useful_flops = plan.forward.total() + plan.backward.total();
   const Traffic bytes = traffic(model, step.state_bytes, activation);
   const double parameters = static_cast<double>(plan.table.parameter_count());

@@ -30,6 +30,7 @@ struct ModelPlan {
   double recomputed = 0;               // FLOPs per token of what backward computes again to save memory
   Index cache_bytes_per_token = 0;     // attention's keys and values
   Index cache_bytes_per_sequence = 0;  // the residual rule's history
+  double state_bytes_per_token = 0;    // what a sublayer's write and read of the residual stream go through
 };
 ModelPlan plan_model(const ModelConfig& config, BatchShape shape);
 

@@ -102,6 +102,19 @@ TEST(StepWork, ComesFromTheShapes) {
   EXPECT_LT(shared.memory_bytes, step.memory_bytes);
 }
 
+// Channels and streams count, whatever a rule calls them; attention over depth reads 2 to 25 sources of 24 sublayers.
+TEST(StepWork, KnowsTheStateOfEveryRule) {
+  const auto state = [](const std::string& rule) {
+    RunConfig config = load_run_config({"small", "", "", {"model.residual=" + rule, "model.vocab=64"}});
+    return plan_step(config, {}).state_bytes / (4 * 768);
+  };
+  for (const char* rule : {"baseline", "ddl-dv1", "norm-write", "decay-x0", "highway"})
+    EXPECT_EQ(state(rule), 1) << rule;
+  for (const char* rule : {"ddl-cc", "wo-tc", "ihc", "hc", "hc-static", "mhc"})
+    EXPECT_EQ(state(rule), 4) << rule;
+  EXPECT_EQ(state("attnres"), 13.5);
+}
+
 TEST(StepModel, UnknownDevicesAreRefusedByName) {
   EXPECT_EQ(find_device("h200").memory_bytes, 141e9);
   try {

@@ -48,6 +48,7 @@ class StrengthRule final : public ResidualRule<T> {
   }
   void copy_slot(Index, Index) override {}
   Index remembered_floats() const override { return 0; }
+  double state_floats() const override { return static_cast<double>(C_); }
 
   // 4. Backward, in reverse: the read's gradient joins dx, then dh = a dx, da = dx . h, and x is walked back.
   void write_and_read_backward(Index s, T* dh_NC, float* dnext_context_NC, const T*, const T* h_NC,

@@ -32,6 +32,7 @@ class WrappedRule : public ResidualRule<float> {
   double flops_forward() const override { return inner_->flops_forward(); }
   double flops_backward() const override { return inner_->flops_backward(); }
   Index remembered_floats() const override { return inner_->remembered_floats(); }
+  double state_floats() const override { return inner_->state_floats(); }
   std::vector<TokenSeries> series(Index s) const override { return inner_->series(s); }
 
  private:

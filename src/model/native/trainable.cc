@@ -56,6 +56,7 @@ ModelPlan plan_network(const ModelConfig& config, BatchShape shape, int threads)
   if (config.recomputes() == Recompute::kBlock) plan.recomputed += L * 2 * 3 * C * C + plan.forward.attention;
   plan.cache_bytes_per_token = 2 * config.layers * config.width * static_cast<Index>(sizeof(T));
   plan.cache_bytes_per_sequence = network.residual().remembered_floats() * static_cast<Index>(sizeof(float));
+  plan.state_bytes_per_token = network.residual().state_floats() * sizeof(float);
   return plan;
 }
 
@@ -103,7 +104,6 @@ class NativeTrainable final : public TrainableModel {
   }
 
   Optimizer::Update update(double lr, const Exec& ex) override {
-    const ProfileScope scope("optimizer", ex);
     return optimizer_->step(weights_.values(), gradients(), weights_.copy(), lr, ex);
   }
   void discard_gradients(const Exec& ex) override { Optimizer::discard(gradients(), ex); }

@@ -127,6 +127,9 @@ class DepthAttentionRule final : public ResidualRule<T> {
   // A token's sources are its own: there is nothing to remember of a sequence.
   void copy_slot(Index, Index) override {}
   Index remembered_floats() const override { return 0; }
+  double state_floats() const override {
+    return static_cast<double>(C_) * mixed_sources() / static_cast<double>(S_);
+  }
 
   void write_and_read_backward(Index s, T* dh_NC, float* dnext_context_NC, const T*, const T* h_NC,
                                const Tokens& tokens, const Exec& ex) override {

@@ -79,6 +79,7 @@ class FusedRule final : public ResidualRule<T> {
   double flops_forward() const override;
   double flops_backward() const override;
   Index remembered_floats() const override { return embedding_ring_floats() + state_ring_floats(); }
+  double state_floats() const override { return static_cast<double>(D_ * C_); }
   std::vector<TokenSeries> series(Index s) const override;
   StateView view(Index s) const override;
   bool read_as_last(Index s, T* context_NC, const Tokens& tokens, const Exec& ex) override;

@@ -119,6 +119,8 @@ class ResidualRule {
   virtual double flops_forward() const = 0;
   virtual double flops_backward() const = 0;
   virtual Index remembered_floats() const = 0;  // per sequence and slot
+  // What a sublayer's write and read go through, per token: the state, or what is read in its place (on average).
+  virtual double state_floats() const = 0;
 
   virtual std::vector<TokenSeries> series(Index /*s*/) const { return {}; }
 

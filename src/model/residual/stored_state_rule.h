@@ -60,6 +60,7 @@ class StoredStateRule : public ResidualRule<T> {
   // Each token concerns itself alone: there is nothing to remember of a sequence.
   void copy_slot(Index, Index) override {}
   Index remembered_floats() const override { return 0; }
+  double state_floats() const override { return static_cast<double>(C_); }
 
   // A norm: square, sum, scale, weight = 4 C; backward 9 C, and C to join its gradient to the state's.
   double flops_forward() const override {

@@ -54,6 +54,7 @@ class StreamsRule final : public ResidualRule<T> {
   double flops_forward() const override;
   double flops_backward() const override;
   Index remembered_floats() const override { return 0; }
+  double state_floats() const override { return static_cast<double>(D_ * C_); }
   std::vector<TokenSeries> series(Index s) const override;
   StateView view(Index s) const override { return {saved_[s].state_NDC, D_, saved_[s].rstd_N}; }
   bool read_as_last(Index s, T* context_NC, const Tokens& tokens, const Exec& ex) override;
