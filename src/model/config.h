@@ -63,8 +63,8 @@ struct ModelConfig {
   Index mlp_width() const { return mlp > 0 ? mlp : 8 * width / 3; }
   Index sublayers() const { return 2 * layers; }
   double hidden_std() const;  // of hidden weights at the start
-  double output_std()
-      const;  // of the sublayers' output projections: falls with depth, and the rule has a say
+  // Of the sublayers' output projections: falls with depth, and the rule has a say
+  double output_std() const;
   float logit_scale() const;
   double hidden_lr_factor() const;  // mup: what hidden matrices' learning rates are multiplied by
   Recompute recomputes() const;

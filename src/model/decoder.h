@@ -2,10 +2,11 @@
 // computed. What a sequence's past costs is exactly its keys and values, plus what its residual rule must
 // remember (the last few embeddings or states, where it looks back at them).
 //
-// On the native engine, a sequence's logits are a function of its own appends alone, to the bit: not of what shares their
-// passes, of slots, chunk or threads; on torch, to rounding. With small weights (core/weight_format.h) they are a function of its tokens alone: the pieces in
-// which a prompt is appended do not matter either. With f32 weights, and with bf16 activations, they do: up to 16
-// tokens of an append are multiplied by one kernel, more by another.
+// On the native engine, a sequence's logits are a function of its own appends alone, to the bit: not of what
+// shares their passes, of slots, chunk or threads; on torch, to rounding. With small weights
+// (core/weight_format.h) they are a function of its tokens alone: the pieces in which a prompt is appended do
+// not matter either. With f32 weights, and with bf16 activations, they do: up to 16 tokens of an append are
+// multiplied by one kernel, more by another.
 #pragma once
 
 #include <cstdint>

@@ -41,8 +41,9 @@ std::vector<std::string> engine_names();
 // Throws UserError, naming the nearest, or saying what to install.
 const Engine& find_engine(const std::string& name);
 
-// Where the torch engine computes: "cpu", "cuda" (the first GPU; on several ranks each takes the next), "cuda:N", or
-// "auto", a GPU where there is one. A choice of this process, no part of a model or a run. Throws UserError on anything else.
+// Where the torch engine computes: "cpu", "cuda" (the first GPU; on several ranks each takes the next),
+// "cuda:N", or "auto", a GPU where there is one. A choice of this process, no part of a model or a run.
+// Throws UserError on anything else.
 void choose_device(const std::string& device);
 const std::string& chosen_device();
 

@@ -46,10 +46,10 @@ struct Param {
   bool joined = false;  // follows the one before without a gap
   // What it is; a tensor that is none of these is a vector or a short convolution.
   bool hidden_matrix = false, embedding = false, norm = false;
-  bool decays =
-      false;  // weight decay applies: to matrices and the embedding, unless train.decay says otherwise
-  bool scaled_rate =
-      false;  // mup scales its learning rate: that of hidden matrices, unless train.mup_rates does
+  // Weight decay applies: to matrices and the embedding, unless train.decay says otherwise
+  bool decays = false;
+  // mup scales its learning rate: that of hidden matrices, unless train.mup_rates does
+  bool scaled_rate = false;
   bool updated_here = true;  // false: another rank has its optimizer's state (train.zero)
 };
 

@@ -9,7 +9,7 @@
 #include "core/exec.h"
 #include "core/function_ref.h"
 #include "model/config.h"
-#include "model/residual/rule.h"
+#include "model/token_series.h"
 #include "model/trainable.h"
 #include "model/weights.h"
 

@@ -17,8 +17,8 @@
 namespace ddl {
 namespace {
 
-constexpr double kReleasedNormEps =
-    1e-5;  // of the delta rules, and of queries and keys, whatever rms_norm_eps says
+// Of the delta rules, and of queries and keys, whatever rms_norm_eps says
+constexpr double kReleasedNormEps = 1e-5;
 
 // Read below.
 const std::set<std::string_view> kHonoured = {

@@ -12,7 +12,7 @@
 #include "core/function_ref.h"
 #include "model/config.h"
 #include "model/optimizer/optimizer.h"
-#include "model/residual/rule.h"
+#include "model/token_series.h"
 #include "model/weights.h"
 
 namespace ddl {
@@ -62,8 +62,9 @@ class TrainableModel {
   };
   virtual std::optional<Gpu> gpu() const { return std::nullopt; }
   virtual std::span<float> gradients_to_sum() { return gradients(); }
-  // The same as loss_and_grad, and tells during the backward pass which gradients (floats of the table, from begin to before
-  // end) are final, each once and in an order that the configuration fixes. An engine that cannot says all of them at the end.
+  // The same as loss_and_grad, and tells during the backward pass which gradients (floats of the table, from
+  // begin to before end) are final, each once and in an order that the configuration fixes. An engine that
+  // cannot says all of them at the end.
   using GradientsReady = FunctionRef<void(Index begin, Index end)>;
   virtual double loss_and_grad_in_parts(const BatchView& batch, double grad_scale, GradientsReady ready,
                                         const Exec& ex) {

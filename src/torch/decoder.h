@@ -1,5 +1,5 @@
-// Incremental decoding (model/decoder.h) on torch's devices. What follows a token is what the native decoder says, to rounding;
-// the last bits depend on what shares a pass.
+// Incremental decoding (model/decoder.h) on torch's devices. What follows a token is what the native decoder
+// says, to rounding; the last bits depend on what shares a pass.
 #pragma once
 
 #include <memory>

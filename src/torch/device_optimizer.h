@@ -1,6 +1,6 @@
-// The optimizer of a model whose parameters are not in this process's memory. AdamW (ATen's fused one) and Muon (ATen's products)
-// run where the parameters are; any other optimizer runs on the host, on copies. The host's Optimizer keeps the state for
-// checkpoints: download() brings it there, upload() takes it back.
+// The optimizer of a model whose parameters are not in this process's memory. AdamW (ATen's fused one) and
+// Muon (ATen's products) run where the parameters are; any other optimizer runs on the host, on copies. The
+// host's Optimizer keeps the state for checkpoints: download() brings it there, upload() takes it back.
 #pragma once
 
 #include <ATen/core/Tensor.h>

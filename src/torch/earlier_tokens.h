@@ -1,4 +1,5 @@
-// What comes before a token, for the rules' convolutions over tokens (the embedding convolution EC, the token compressor TC).
+// What comes before a token, for the rules' convolutions over tokens (the embedding convolution EC, the token
+// compressor TC).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,15 +7,15 @@
 #include <map>
 #include <vector>
 
-#include "model/residual/rule.h"
+#include "model/tokens.h"
 
 namespace ddl {
 
 class EarlierTokens {
  public:
   virtual ~EarlierTokens() = default;
-  // For back = 0 .. taps - 1, the rows of x_BT... that many tokens earlier: x itself first, zeros where a sequence has not begun.
-  // `place` tells a model's convolutions apart.
+  // For back = 0 .. taps - 1, the rows of x_BT... that many tokens earlier: x itself first, zeros where a
+  // sequence has not begun. `place` tells a model's convolutions apart.
   virtual std::vector<at::Tensor> rows(Index place, const at::Tensor& x, Index taps) = 0;
 };
 

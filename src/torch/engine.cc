@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "dist/gpu_choice.h"
 #include "dist/launch.h"
-#include "kernels/isa.h"
+#include "model/instruction_set.h"
 #include "torch/decoder.h"
 #include "torch/trainable.h"
 #include "torch/tree_scorer.h"

@@ -1,5 +1,5 @@
-// Forward passes over spans of sequences (Span: model/residual/rule.h), which the decoder and the scorer share: the sublayers of
-// training, and the rule's formula with what it remembers of every slot.
+// Forward passes over spans of sequences (Span: model/tokens.h), which the decoder and the scorer
+// share: the sublayers of training, and the rule's formula with what it remembers of every slot.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -12,7 +12,7 @@
 
 #include "core/arena.h"
 #include "core/exec.h"
-#include "model/residual/rule.h"
+#include "model/token_series.h"
 #include "model/trainable.h"
 #include "torch/cuda/kernels.h"
 #include "torch/earlier_tokens.h"

@@ -101,7 +101,8 @@ class TorchTreeScorer final : public TreeScorer, private KeysAndValues {
     forget_pass();
   }
 
-  // Which keys a token sees, of the path that earlier passes left and of this pass: what the token before it sees, and itself.
+  // Which keys a token sees, of the path that earlier passes left and of this pass: what the token before it
+  // sees, and itself.
   void make_mask() {
     const Index N = std::ssize(token_N_), L = past_ + N;
     const at::Tensor mask_NL = at::zeros({N, L}, at::kBool);

@@ -1,5 +1,5 @@
-// Scoring of trees of tokens (model/tree_scorer.h) on torch's devices: the native scorer's numbers to rounding; the last bits depend
-// on what shares a pass.
+// Scoring of trees of tokens (model/tree_scorer.h) on torch's devices: the native scorer's numbers to
+// rounding; the last bits depend on what shares a pass.
 #pragma once
 
 #include <memory>

@@ -8,6 +8,7 @@
 #include "model/config.h"
 #include "model/native/pass.h"
 #include "model/params.h"
+#include "model/part.h"
 #include "model/trainable.h"
 
 namespace ddl {

@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/bf16.h"
 #include "model/config.h"
 #include "model/native/pass.h"
 #include "model/params.h"
+#include "model/part.h"
 
 namespace ddl {
 

@@ -13,6 +13,7 @@
 #include "model/native/mlp.h"
 #include "model/native/pass.h"
 #include "model/params.h"
+#include "model/residual/rule.h"
 #include "model/weights.h"
 
 namespace ddl {

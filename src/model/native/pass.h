@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/exec.h"
-#include "model/residual/rule.h"
+#include "model/tokens.h"
 
 namespace ddl {
 

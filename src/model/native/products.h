@@ -13,6 +13,7 @@
 #include "kernels/gemv.h"
 #include "model/native/pass.h"
 #include "model/packed_weights.h"
+#include "model/part.h"
 #include "model/weights.h"
 
 namespace ddl {

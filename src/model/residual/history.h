@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/short_conv.h"
-#include "model/residual/rule.h"
+#include "model/tokens.h"
 
 namespace ddl {
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/bf16.h"
 #include "core/option_set.h"
 #include "model/residual/rule.h"
 #include "ref/rule.h"
@@ -57,8 +58,8 @@ template <>
 std::unique_ptr<ResidualRule<bf16>> make_rule(const ModelConfig& config);
 
 template <class Num>
-std::unique_ptr<ref::Rule<Num>> make_oracle(
-    const ModelConfig& config);  // throws UserError where there is none
+// Throws UserError where there is none
+std::unique_ptr<ref::Rule<Num>> make_oracle(const ModelConfig& config);
 template <>
 std::unique_ptr<ref::Rule<double>> make_oracle(const ModelConfig& config);
 template <>

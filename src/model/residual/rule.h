@@ -14,82 +14,16 @@
 // same pass). T is the type of activations: float or bf16. State, norms, gates and statistics are always f32.
 #pragma once
 
-#include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "core/arena.h"
-#include "core/bf16.h"
 #include "core/exec.h"
 #include "model/params.h"
+#include "model/part.h"
+#include "model/token_series.h"
+#include "model/tokens.h"
 
 namespace ddl {
-
-// `count` tokens of one sequence, the first at `position`. Their rows follow those of the span before. They
-// continue the sequence in slot `from`, or, where `parent` is given, the end of that span of the same pass,
-// and afterwards the sequence is in `slot`. So one sequence may be continued several times.
-struct Span {
-  Index slot = 0, position = 0, count = 0;
-  Index from = slot;
-  Index parent = -1;
-};
-using Spans = std::span<const Span>;
-
-// The tokens of one pass: whole sequences, or spans of sequences whose past is remembered by slot.
-struct Tokens {
-  Index count = 0;            // N
-  Index sequence_length = 0;  // T: whole sequences of T tokens, one after another; 0: spans
-  Spans spans = {};
-
-  static Tokens whole(Index B, Index T) { return {B * T, T, {}}; }
-  static Tokens of(Spans spans) {
-    Index n = 0;
-    for (const Span& span : spans) n += span.count;
-    return {n, 0, spans};
-  }
-  bool are_whole_sequences() const { return sequence_length > 0; }
-};
-
-// What the parts of a network must have room for.
-struct Room {
-  Index tokens = 1;       // of a pass, at most
-  Index positions = 1;    // of a sequence, at most
-  bool training = false;  // backward passes follow forward passes
-  Index slots = 0;        // sequences whose past is remembered; 0: whole sequences only
-  int threads = 1;
-};
-
-// Where a part finds its numbers. params_T is the copy GEMMs read: params itself for float, the bf16 copy for
-// bf16. grads is null without training.
-template <class T>
-struct Numbers {
-  const float* params = nullptr;
-  const T* params_T = nullptr;
-  float* grads = nullptr;
-};
-
-// Something a rule can report about every token of the last pass at one sublayer, for metrics and audits.
-struct TokenSeries {
-  std::string name;               // "gate", "target", "readout", ...
-  const float* values = nullptr;  // values[n * stride + i], i < per_token
-  Index per_token = 1, stride = 1;
-  float low = 0, high = 0;  // the range of the values; equal: unbounded
-};
-
-// What a rule shows of its tokens in front of sublayer s, for audits.
-struct StateView {
-  const float* state_NDC = nullptr;  // null: it has no running state
-  Index channels = 0;                // D
-  const float* rstd_N = nullptr;     // 1 / sqrt(mean(x_in^2) + eps) of what sublayer s reads
-};
-
-// An intervention, for audits: at one sublayer every token's values of a series are the same numbers.
-struct Replacement {
-  Index sublayer = 0;
-  std::string series;
-  std::vector<float> values;  // as many as the series has per token
-};
 
 template <class T>
 class ResidualRule {
