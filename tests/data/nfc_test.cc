@@ -220,8 +220,8 @@ TEST(NfcTokenizer, OtherNormalizersAreRefusedByName) {
 
 // As Hugging Face does it: before normalising, unless the token says "normalized": true.
 TEST(NfcTokenizer, EndOfTextIsFoundBeforeOrAfter) {
-  const std::string text =
-      "e\u0301<|endoftext|>\u0338e\u0301<|endoftext|>";  // '>' and U+0338 are one sign in form C
+  // '>' and U+0338 are one sign in form C
+  const std::string text = "e\u0301<|endoftext|>\u0338e\u0301<|endoftext|>";
   const auto ids = [&](const Tokenizer& tokenizer) {
     std::vector<TokenId> found;
     encode_with_end_of_text(tokenizer, text, found);

@@ -1,5 +1,5 @@
-// Ranks that are threads of one process: the tests of what trains on several ranks need no torch and no sockets. Sums are made in
-// the ranks' order, and every rank has the same bits.
+// Ranks that are threads of one process: the tests of what trains on several ranks need no torch and no
+// sockets. Sums are made in the ranks' order, and every rank has the same bits.
 #pragma once
 
 #include <condition_variable>

@@ -12,8 +12,8 @@
 
 #include "dist/threads_comm.h"
 #include "eval/request_tree.h"
-#include "model/example_rule.h"
 #include "model/oracle_model.h"
+#include "model/residual/example_rule.h"
 
 namespace ddl {
 namespace {

@@ -1,5 +1,5 @@
-// Any bytes as a CSV file, read in pieces of any size: rows or UserErrors, the same ones whatever the pieces, and what is written
-// again from the rows reads as the same rows.
+// Any bytes as a CSV file, read in pieces of any size: rows or UserErrors, the same ones whatever the pieces,
+// and what is written again from the rows reads as the same rows.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

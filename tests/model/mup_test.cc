@@ -9,7 +9,7 @@
 #include "core/rng.h"
 #include "kernels/adamw.h"
 #include "model/engine.h"
-#include "model/wrapped_rule.h"
+#include "model/residual/wrapped_rule.h"
 
 namespace ddl {
 namespace {

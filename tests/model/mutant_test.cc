@@ -1,7 +1,7 @@
 // Every rule's backward with one thing wrong must be told from the oracle's gradients: the check of
 // model_test.cc can fail, for each rule.
 #include "model/oracle_model.h"
-#include "model/wrapped_rule.h"
+#include "model/residual/wrapped_rule.h"
 
 namespace ddl {
 namespace {
@@ -20,8 +20,8 @@ class MutantRule : public WrappedRule {
     std::vector<float> other_h(h_NC, h_NC + tokens.count * C_);
     if (here && fault_ == Fault::kWrongOutput)
       for (float& h : other_h) h *= 1.01f;
-    if (here && fault_ == Fault::kContextDropped)
-      std::fill(dnext_context_NC, dnext_context_NC + C_, 0.0f);  // the first token's
+    // The first token's
+    if (here && fault_ == Fault::kContextDropped) std::fill(dnext_context_NC, dnext_context_NC + C_, 0.0f);
     WrappedRule::write_and_read_backward(s, dh_NC, dnext_context_NC, next_context_NC, other_h.data(), tokens,
                                          ex);
     if (here && fault_ == Fault::kOutputTooLarge)

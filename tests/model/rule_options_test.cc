@@ -172,8 +172,9 @@ std::vector<std::string> values_around(const Options::Option& option) {
   return candidates;
 }
 
-// The same tensors, and the same loss with the same numbers in them: then another value only moves where weights start, or how
-// they are computed. Both ways, so that no list elsewhere has to know which options these are.
+// The same tensors, and the same loss with the same numbers in them: then another value only moves where
+// weights start, or how they are computed. Both ways, so that no list elsewhere has to know which options
+// these are.
 TEST(RuleOptions, SayWhatAnotherValueChanges) {
   using Changes = Options::Changes;
   const BatchShape shape{1, 6};
@@ -191,15 +192,15 @@ TEST(RuleOptions, SayWhatAnotherValueChanges) {
   };
   std::set<std::string> start;
   for (const std::string& rule : kShippedRules) {
-    ModelConfig m = model_config(
-        {.residual = rule, .gate = "two-layer", .mup = true});  // so that every option is at work
+    // So that every option is at work
+    ModelConfig m = model_config({.residual = rule, .gate = "two-layer", .mup = true});
     set_if_known(m, "model.channel_compressor", "convolution");
     const double before = loss(m);
     Options options;
     m.describe(options);
     for (const Options::Option& option : options.list()) {
-      if (option.key() == "model.residual" || option.key() == "model.context")
-        continue;  // context: how far to look
+      // Context: how far to look
+      if (option.key() == "model.residual" || option.key() == "model.context") continue;
       if (option.changes() == Changes::kStart) start.insert(option.key());
       for (const std::string& value : values_around(option)) {
         ModelConfig other = m;

@@ -60,7 +60,7 @@ const Rewrite kOffDirection = [](const Real& x, Real k, const Real& beta, const 
   return rank1_step(x, k, beta, u, n, d, c);
 };
 
-// ---------------------------------------------------------------- the laws, as the size of their violation
+// the laws, as the size of their violation
 
 double identity_violation(const Rewrite& rewrite) {
   const Draw draw;
@@ -130,7 +130,7 @@ TEST(PaperAlgebra, OrthogonalComplementIsUnchanged) {
   EXPECT_GT(complement_violation(kOffDirection), kClearlyWrong);
 }
 
-// ---------------------------------------------------------------- the shortcut operator A = I - beta k k^T
+// the shortcut operator A = I - beta k k^T
 
 // A as the rewrite itself applies it: one token with C planes, plane j = e_j, target 0. A[i][j] = next[j][i].
 Real shortcut_matrix(const Rewrite& rewrite, const Real& k_C, double beta) {
@@ -333,7 +333,7 @@ TEST(PaperAlgebra, OnColumnsTheShortcutIsAKroneckerProduct) {
   }
 }
 
-// ---------------------------------------------------------------- DeltaNet, Appendix B
+// DeltaNet, Appendix B
 
 TEST(PaperAlgebra, EqualsTheDeltaNetRecurrenceInBothConventions) {
   constexpr Index steps = 6;
@@ -368,7 +368,7 @@ TEST(PaperAlgebra, EqualsTheDeltaNetRecurrenceInBothConventions) {
   }
 }
 
-// ---------------------------------------------------------------- the direction
+// the direction
 
 TEST(PaperAlgebra, RmsFormOfTheDirectionEqualsTheGuardedNorm) {
   for (const double eps : {0.0, 1e-8, 1e-5, 1e-3, 0.1, 1.0, 10.0})
@@ -402,7 +402,7 @@ TEST(PaperAlgebra, TheTwoGuardsDifferOnlyForTinyOutputs) {
   EXPECT_NEAR(length(1.0, true), 1 / std::sqrt(1 + 1e-10), tolerance);
 }
 
-// ---------------------------------------------------------------- one channel, first state
+// one channel, first state
 
 TEST(PaperAlgebra, OneChannelIsTheScalarFormula) {
   const Draw draw;

@@ -50,7 +50,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Variants, Tiny, testing::ValuesIn(tiny_names()), test_name);
 
-// ---------------------------------------------------------------- golden numbers
+// golden numbers
 
 // From a float64 derivation of the same equations by other means: state as [C][D], the shortcut as a matrix,
 // the direction in its RMS form, rotation by complex multiplication, library convolutions, reverse-mode
@@ -172,7 +172,7 @@ TEST(Golden,
     }
 }
 
-// ---------------------------------------------------------------- gradients
+// gradients
 
 TEST_P(Tiny, ComplexStepAgreesWithFiniteDifferencesForEveryParameter) {
   const Parameters<double> truth = loss_gradient(config, parameters, tokens, targets, B, T);
@@ -192,7 +192,7 @@ TEST_P(Tiny, ComplexStepAgreesWithFiniteDifferencesForEveryParameter) {
   EXPECT_GT(rejected, considered * 9 / 10) << "the check cannot fail";
 }
 
-// ---------------------------------------------------------------- structure
+// structure
 
 TEST_P(Tiny, LaterTokensNeverChangeEarlierLogits) {
   const Index V = config.vocab;
@@ -281,7 +281,7 @@ TEST(Model, CompressorThatAveragesSeesTheEmbeddingFirst) {
   }
 }
 
-// ---------------------------------------------------------------- the value branch before the first step
+// the value branch before the first step
 
 // Drawn as a run draws it: embedding N(0, 0.02), matrices N(0, 0.5/sqrt(C)), biases 0 (value: 0, or 2 if
 // `biased`; gate: logit(1/2) = 0), norms 1, compressors an average, EC the identity.

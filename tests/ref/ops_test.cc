@@ -466,7 +466,7 @@ TEST(Value, SigmoidGradient) {
       "db", [&](const auto& p) { return f(as(p, x), as(p, w), p); }, b, db);
 }
 
-// ---------------------------------------------------------------- the rewrite
+// the rewrite
 
 struct RewriteDraw {
   Index N = 2, D = 3, C = 5;
@@ -569,7 +569,7 @@ TEST(DeltaRewrite, WalksBackWithTheSavedReadout) {
             0.1);  // the readout of the wrong state
 }
 
-// ---------------------------------------------------------------- causality, operation by operation
+// causality, operation by operation
 
 // The first position whose output changes when the input at position `at` changes; T when none does.
 template <class F>

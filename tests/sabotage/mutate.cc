@@ -193,8 +193,8 @@ class Attack {
     std::map<int, int> exits;
     int tries = 0, broken = 0;
     while (Clock::now() < end) {
-      const Target& target =
-          targets_[static_cast<std::size_t>(tries) % targets_.size()];  // each equally often
+      // Each equally often
+      const Target& target = targets_[static_cast<std::size_t>(tries) % targets_.size()];
       const std::string path = folder_ / target.file;
       const std::string text = damaged(whole_.at(path), dice_);
       write(path, text);

@@ -117,11 +117,12 @@ std::vector<double> differences(TrainableModel& model, const Result& actual, con
   return found;
 }
 
-// How far two computations in f32 may be apart in each tensor's gradient. Sums that nearly cancel (the gradient of a gate's one
-// bias, that of a mix in front of a norm, which removes its size) lose more digits than the tolerance has, whoever computes
-// them. So f32's error is sampled: the native engine's, against the oracle in double precision, where every weight is changed
-// by the epsilon of f32, up or down. The difference of two such errors has sqrt(2) times their size, and exceeds the bound
-// once in 10,000 tensors (Student's t of as many degrees of freedom as there are samples).
+// How far two computations in f32 may be apart in each tensor's gradient. Sums that nearly cancel (the
+// gradient of a gate's one bias, that of a mix in front of a norm, which removes its size) lose more digits
+// than the tolerance has, whoever computes them. So f32's error is sampled: the native engine's, against the
+// oracle in double precision, where every weight is changed by the epsilon of f32, up or down. The difference
+// of two such errors has sqrt(2) times their size, and exceeds the bound once in 10,000 tensors (Student's t
+// of as many degrees of freedom as there are samples).
 std::vector<double> reach_of_f32(const Try& t) {
   constexpr int kSamples = 8;
   constexpr double kStudent = 7.120;

@@ -79,8 +79,8 @@ std::vector<double> decode(Decoder& decoder, const Sequence& s, const std::vecto
   return all;
 }
 
-// Single tokens from the first, prompts of any length and chunks that cut them anywhere: the log-probability of every token after
-// every token.
+// Single tokens from the first, prompts of any length and chunks that cut them anywhere: the log-probability
+// of every token after every token.
 TEST_P(EveryRuleInferring, DecodesAsNativeDoes) {
   double worst = 0;
   for (const auto& [gate, compressor] : {std::pair{"linear", "sublayer"}, {"two-layer", "block"}}) {
@@ -174,7 +174,8 @@ TEST_P(EveryRuleInferring, SaysTheSameGreedily) {
   EXPECT_EQ(say(*model.torch_decoder({})), say(*model.native_decoder({})));
 }
 
-// A tree with branches at several depths, single tokens and runs that passes cut; wanted are all tokens, the last ones, or none.
+// A tree with branches at several depths, single tokens and runs that passes cut; wanted are all tokens, the
+// last ones, or none.
 struct Tree {
   std::vector<std::vector<std::int32_t>> texts;
   std::vector<TreeRun> runs;

@@ -1,5 +1,5 @@
-// Training on several ranks, which here are threads: the same losses as one rank alone, whatever the number of ranks, with and
-// without a shared optimizer state; and what happens where ranks differ or are lost.
+// Training on several ranks, which here are threads: the same losses as one rank alone, whatever the number
+// of ranks, with and without a shared optimizer state; and what happens where ranks differ or are lost.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "model/example_rule.h"
+#include "model/residual/example_rule.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // The worked example holds to its oracle, and a wrong backward would not.
-#include "model/example_rule.h"
+#include "model/residual/example_rule.h"
 
 #include "model/oracle_model.h"
-#include "model/wrapped_rule.h"
+#include "model/residual/wrapped_rule.h"
 
 namespace ddl {
 namespace {
