@@ -51,8 +51,8 @@ StepTime estimate_step(const StepWork& work, const Device& device, const Cluster
   t.micro_s = t.matmul_s + t.memory_s + t.exp_s + t.launch_s;
   t.update_s = work.update_bytes / memory / (cluster.shared_state ? devices : 1);
   t.communication_s = all_reduce_seconds(work.gradient_bytes, device, cluster);
-  // The last backward pass hides the gradients of the layers above the one it is at; the tail comes after it. What train.zero
-  // sends after the update, half as much again, nothing hides.
+  // The last backward pass hides the gradients of the layers above the one it is at; the tail comes after it.
+  // What train.zero sends after the update, half as much again, nothing hides.
   const double backward_share = work.flops_backward / (work.flops_forward + work.flops_backward);
   const double hidden = cluster.hides_sums
                             ? std::min((1 - work.tail_share) * t.communication_s, backward_share * t.micro_s)

@@ -1,5 +1,6 @@
-// A model of the time of a training step on many devices: what the arithmetic, the memory and the links at their rates would take. Pure
-// functions of numbers; `ddl plan` prints them. Everything it assumes is a field, so that it can be printed, too.
+// A model of the time of a training step on many devices: what the arithmetic, the memory and the links at
+// their rates would take. Pure functions of numbers; `ddl plan` prints them. Everything it assumes is a
+// field, so that it can be printed, too.
 #pragma once
 
 #include <string>
@@ -38,8 +39,8 @@ struct StepWork {
   double update_bytes = 0;    // that one update of all parameters moves
   double gradient_bytes = 0;  // that ranks sum
   double tail_share = 0;      // of the gradients: those that are final only when backward has ended
-  double micro_seconds =
-      0;  // where a micro-batch's products were measured instead: their time, which flops then do not count
+  // Where a micro-batch's products were measured instead: their time, which flops then do not count
+  double micro_seconds = 0;
 };
 
 struct Cluster {

@@ -6,8 +6,8 @@
 namespace ddl {
 namespace {
 
-// Bytes that one token moves in a pass where each kernel reads its inputs and writes its outputs once. C features, F of the MLP, V
-// words, D channels of f32 state, a bytes of an activation.
+// Bytes that one token moves in a pass where each kernel reads its inputs and writes its outputs once. C
+// features, F of the MLP, V words, D channels of f32 state, a bytes of an activation.
 //   residual, per sublayer    forward: state in and out, h in, context out. backward: state and its gradient in and out, h, context and
 //                             their gradients
 //   attention                 q, k, v through norm and rotation, in and out; the same backwards, with the saved ones
@@ -25,8 +25,8 @@ Traffic traffic(const ModelConfig& config, double state_bytes, double a) {
   return t;
 }
 
-// Of one token: H heads of (T + 1) / 2 scores on average and F sigmoids in every layer, each forward and again backward, and the
-// loss over V words. What model.recompute computes again comes on top.
+// Of one token: H heads of (T + 1) / 2 scores on average and F sigmoids in every layer, each forward and
+// again backward, and the loss over V words. What model.recompute computes again comes on top.
 double exponentials(const ModelConfig& config, Index context) {
   const double L = static_cast<double>(config.layers), H = static_cast<double>(config.heads),
                F = static_cast<double>(config.mlp_width()), V = static_cast<double>(config.vocab);
@@ -36,8 +36,8 @@ double exponentials(const ModelConfig& config, Index context) {
   return L * (2 * (scores + F) + again) + V;
 }
 
-// Kernels of a layer in forward and backward: four products (eight backwards), two residual passes, norm and rotation, attention,
-// SwiGLU, and a few small ones.
+// Kernels of a layer in forward and backward: four products (eight backwards), two residual passes, norm and
+// rotation, attention, SwiGLU, and a few small ones.
 constexpr double kKernelsPerLayer = 40;
 // AdamW: parameter, gradient and two states in, parameter, two states and a zeroed gradient out, and a bf16 copy.
 constexpr double kUpdateBytes = 34;

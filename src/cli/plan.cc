@@ -1,4 +1,5 @@
-// ./ddl plan: what a run would take on other machines, estimated from exact FLOPs and bytes; or on this one, to see how good that is.
+// ./ddl plan: what a run would take on other machines, estimated from exact FLOPs and bytes; or on this one,
+// to see how good that is.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -150,7 +151,8 @@ struct PlanCommand {
         1e-9 * device.link_rate, format_bytes(static_cast<std::size_t>(step.state_bytes)));
   }
 
-  // Prediction for ranks of this machine with one thread each: products measured at the model's shapes, memory as it streams.
+  // Prediction for ranks of this machine with one thread each: products measured at the model's shapes,
+  // memory as it streams.
   void on_this_machine(const RunConfig& config) const {
     check_divides(config, here);
     const Exec ex{std::max(1, default_exec().threads / static_cast<int>(here))};

@@ -19,8 +19,8 @@ Exec exec_of(const Launch& launch);
 
 class Ranks {
  public:
-  // `asked`: by --ranks; 0 where it was not given. Where it asks for ranks that nobody has started, starts them, waits for them
-  // and throws ExitWithCode. Otherwise connects with the others.
+  // `asked`: by --ranks; 0 where it was not given. Where it asks for ranks that nobody has started, starts
+  // them, waits for them and throws ExitWithCode. Otherwise connects with the others.
   explicit Ranks(Index asked);
 
   const Launch& launch() const { return launch_; }

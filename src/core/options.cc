@@ -113,8 +113,8 @@ std::string Options::Option::value() const {
   return std::visit(Overload{[](bool* v) { return std::string(*v ? "true" : "false"); },
                              [](Index* v) { return fmt::format("{}", *v); },
                              [](double* v) -> std::string {
-                               const std::string text =
-                                   fmt::format("{}", *v);  // shortest that reads back equal
+                               // Shortest that reads back equal
+                               const std::string text = fmt::format("{}", *v);
                                const bool looks_real = text.find_first_of(".en") != std::string::npos;
                                return looks_real ? text : text + ".0";
                              },

@@ -23,8 +23,8 @@ SignalStack::SignalStack() {
 SignalStack::~SignalStack() {
   if (!memory_) return;
   stack_t now{};
-  if (::sigaltstack(nullptr, &now) != 0 || now.ss_sp != memory_.get())
-    return;  // somebody put another in its place
+  // Somebody put another in its place
+  if (::sigaltstack(nullptr, &now) != 0 || now.ss_sp != memory_.get()) return;
   stack_t none{};
   none.ss_flags = SS_DISABLE;
   ::sigaltstack(&none, nullptr);

@@ -1,5 +1,5 @@
-// Byte-level BPE with the pre-tokenisation of GPT-2 or of another family (pretokenize.h). Every file format boils down to a BpeVocabulary; raw bytes
-// are one without merges.
+// Byte-level BPE with the pre-tokenisation of GPT-2 or of another family (pretokenize.h). Every file format
+// boils down to a BpeVocabulary; raw bytes are one without merges.
 #pragma once
 
 #include <array>

@@ -63,8 +63,8 @@ class Builder {
     for (const auto& [key, id] : vocab.items()) {
       const std::optional<std::string> bytes = from_byte_alphabet(key);
       const TokenId checked = claim(key, id);
-      result_.tokens[checked] =
-          bytes ? *bytes : key;  // outside the alphabet: text as it stands, never from text
+      // Outside the alphabet: text as it stands, never from text
+      result_.tokens[checked] = bytes ? *bytes : key;
       if (!bytes) add_special(checked);
     }
   }

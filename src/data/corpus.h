@@ -26,8 +26,8 @@ struct Document {
 struct CorpusOptions {
   std::string field = "text";  // of JSON Lines, CSV, TSV and Parquet
   std::string separator;       // splits text files into documents; "": one document a file
-  std::string format =
-      "auto";  // auto (by name; standard input by its first byte) | text | jsonl | csv | tsv | parquet
+  // auto (by name; standard input by its first byte) | text | jsonl | csv | tsv | parquet
+  std::string format = "auto";
   Index skip_bad = 0;  // rows that may be bad before it is an error
 };
 

@@ -1,5 +1,6 @@
-// Rows of a CSV or TSV file as RFC 4180 has them, in bounded memory: a field may stand in quotes, inside which delimiters and line
-// breaks are text and "" is a quote. Bytes need not be UTF-8. Lines may end in \n or \r\n; empty lines are no rows.
+// Rows of a CSV or TSV file as RFC 4180 has them, in bounded memory: a field may stand in quotes, inside
+// which delimiters and line breaks are text and "" is a quote. Bytes need not be UTF-8. Lines may end in \n
+// or \r\n; empty lines are no rows.
 #pragma once
 
 #include <cstddef>

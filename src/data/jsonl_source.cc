@@ -89,8 +89,8 @@ class JsonlSource : public DocumentSource {
         const std::size_t end = std::min(found, buffer_.size());
         line = std::string_view(buffer_).substr(begin_, end - begin_);
         begin_ = std::min(end + 1, buffer_.size());
-        if (++line_number_ == 1 && line.starts_with("\xef\xbb\xbf"))
-          line.remove_prefix(3);  // byte order mark
+        // Byte order mark
+        if (++line_number_ == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
         if (!too_long_) return true;
         too_long_ = false;  // this was the end of it
         searched = 0;

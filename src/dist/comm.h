@@ -52,8 +52,9 @@ class Comm {
 
 Comm& alone();  // one rank: nothing to say, and nothing that costs time
 
-// By the launcher's description: alone() where there is one rank, otherwise c10d with Gloo, from the plugin. Waits for the other
-// ranks. Throws UserError where the plugin is missing, and CommError where others do not come in time.
+// By the launcher's description: alone() where there is one rank, otherwise c10d with Gloo, from the plugin.
+// Waits for the other ranks. Throws UserError where the plugin is missing, and CommError where others do not
+// come in time.
 std::shared_ptr<Comm> connect(const Launch& launch);
 
 // What the plugin offers connect(): a new one, which is the caller's.

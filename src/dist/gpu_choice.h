@@ -1,5 +1,5 @@
-// Which GPU a rank takes, and what carries the sums of gradients between ranks: NCCL where every rank has a GPU of its own, Gloo
-// where none has one.
+// Which GPU a rank takes, and what carries the sums of gradients between ranks: NCCL where every rank has a
+// GPU of its own, Gloo where none has one.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
-// Who this process is among the ranks of a run, as its launcher says in the environment: torchrun or plain variables (RANK,
-// WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_*), MPICH and others of its family (PMI_*), or Slurm's srun (SLURM_*), in this order.
-// Slurm's plugin for PMI sets some of MPICH's names, too; those alone mean srun.
+// Who this process is among the ranks of a run, as its launcher says in the environment: torchrun or plain
+// variables (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_*), MPICH and others of its family (PMI_*), or
+// Slurm's srun (SLURM_*), in this order. Slurm's plugin for PMI sets some of MPICH's names, too; those alone
+// mean srun.
 #pragma once
 
 #include <functional>

@@ -16,8 +16,8 @@ namespace ddl {
 
 namespace {
 
-constexpr Index kRequestsAtOnce =
-    2048;  // that ranks share out before any of them is known: progress against sharing
+// That ranks share out before any of them is known: progress against sharing
+constexpr Index kRequestsAtOnce = 2048;
 
 // Requests as numbers, for the way to another rank.
 std::string pack(std::span<const ScoreRequest> requests) {

@@ -43,8 +43,8 @@ class TaskForm {
   TaskKind kind() const { return kind_; }
   bool fits(const Json& row) const;  // has all columns
   const std::vector<std::string>& columns() const { return columns_; }
-  TaskDocument fill(
-      const Json& row) const;  // throws UserError: a wrong type, an empty choice, an unknown answer
+  // Throws UserError: a wrong type, an empty choice, an unknown answer
+  TaskDocument fill(const Json& row) const;
 
  private:
   TaskKind kind_;

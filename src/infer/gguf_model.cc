@@ -71,8 +71,8 @@ void add_tokenizer_keys(GgufKeys& keys, const BpeTokenizer& tokenizer, Index voc
   for (Index id = 0; id < vocab; ++id) {
     const auto at = static_cast<std::size_t>(id);
     if (at >= names.size()) names.emplace_back(), types.push_back(kUnused);
-    if (names[at].empty())
-      names[at] = fmt::format("[unused {}]", id), types[at] = kUnused;  // names must differ
+    // Names must differ
+    if (names[at].empty()) names[at] = fmt::format("[unused {}]", id), types[at] = kUnused;
   }
   std::vector<std::string> merges;
   for (const Merge& merge : v.merges) merges.push_back(names[merge.left] + " " + names[merge.right]);

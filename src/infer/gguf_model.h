@@ -19,7 +19,8 @@ void write_gguf_model(const std::string& path, const Weights& weights, const Tok
 // Throws UserError where it is another model than this program's baseline. The weights are f32.
 Weights read_gguf_model(const std::string& path, const Exec& ex);
 
-// The tokenizer.json that write_gguf_model put into the file. Null where there is none: the form that llama.cpp reads says less.
+// The tokenizer.json that write_gguf_model put into the file. Null where there is none: the form that
+// llama.cpp reads says less.
 std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path);
 
 }  // namespace ddl

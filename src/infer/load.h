@@ -15,7 +15,8 @@ namespace ddl {
 struct LoadOptions {
   std::string precision = "";  // "" keeps the stored choice, and so does the engine's
   std::string engine = "";
-  // "": as stored. "auto": as stored where that is a small format, else bf16 (native engine) or f32. Or the name of a format.
+  // "": as stored. "auto": as stored where that is a small format, else bf16 (native engine) or f32. Or the
+  // name of a format.
   std::string weights = "";
   std::string tokenizer = "";                             // "" takes the folder's
   enum { kRefuse, kAccept } missing_tokenizer = kRefuse;  // accepted: LoadedModel has none

@@ -260,8 +260,8 @@ FileWriter::FileWriter(std::string path, Lock lock) : path_(std::move(path)) {
   }
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     open_file(0);
-    const bool busy =
-        ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // else there are no locks
+    // Else there are no locks
+    const bool busy = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!busy && still_named(file_, path_)) {
       if (::ftruncate(file_, 0) == 0) return;
       ::close(file_);

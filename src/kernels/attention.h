@@ -39,7 +39,7 @@ void attention_bwd(HeadRows<Act> dq, HeadRows<Act> dk, HeadRows<Act> dv, std::by
                    HeadRows<const Act> q, HeadRows<const Act> k, HeadRows<const Act> v, Index B, Index T,
                    Index H, Index K, const Exec& ex);
 
-// Bytes of scratch (aligned to kCacheLineBytes) that each of the three functions needs with so many threads.
+// Bytes of scratch (aligned to kCacheLineBytes) that the functions above need with so many threads.
 std::size_t attention_scratch_bytes(Index T, Index K, int threads);
 
 }  // namespace ddl

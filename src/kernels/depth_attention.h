@@ -59,8 +59,8 @@ struct DepthReadBwd {
   const float* dcontext_NC = nullptr;
   float* dfirst_NC = nullptr;          // gradient of V_0
   float* const* dothers_NC = nullptr;  // of V_1 .. V_{I-1}
-  Write mode =
-      Write::kAccumulate;  // of dfirst and dothers; kOverwrite at the top, where they hold nothing yet
+  // Of dfirst and dothers; kOverwrite at the top, where they hold nothing yet
+  Write mode = Write::kAccumulate;
   // The newest source's gradient, by this read and all later ones, goes to dh_NC alone; its entry of dothers_NC
   // may be null at the top. Where the source is a sum with earlier terms, newest_NC is given: then the gradient
   // goes to both, and h is taken out of the sum again.

@@ -49,8 +49,8 @@ namespace ddl {
 HWY_EXPORT(ReadWords);
 
 std::uint32_t read_words(const std::uint32_t* x_n, Index n, const Exec& ex) {
-  constexpr Index kClaim =
-      kReadStreams * 12000;  // 281 KiB; streams a power of two apart would share their cache sets
+  // 281 KiB; streams a power of two apart would share their cache sets
+  constexpr Index kClaim = kReadStreams * 12000;
   std::atomic<std::uint32_t> result = 0;
   parallel_chunks(n, kClaim, ex, [&](Index begin, Index end) {
     result ^= DDL_DISPATCH(ReadWords, x_n + begin, end - begin);

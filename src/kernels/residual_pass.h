@@ -123,8 +123,8 @@ struct WriteBwd {
   const float* steer_NR = nullptr;
   Index steer_stride = 0;
   const float* saved_NQ = nullptr;
-  const float* stored_state_NDC =
-      nullptr;                 // the state before the write; null, and for X_0 += h: it is walked back
+  // The state before the write; null, and for X_0 += h: it is walked back
+  const float* stored_state_NDC = nullptr;
   T* dh_NC = nullptr;          // out
   float* dsteer_NR = nullptr;  // out
 };

@@ -20,8 +20,8 @@ void add_tokenize(Router& router, ModelShelf& models) {
                const bool special = fields.flag("add_special_tokens", true);
                const bool texts = fields.flag("return_token_strs", false);
                const std::string text = fields.text("prompt", "");
-               // Nothing in a text is a special token; but a client that asks for the number of end-of-text by its name alone
-               // (lm-evaluation-harness does) means the token.
+               // Nothing in a text is a special token; but a client that asks for the number of end-of-text
+               // by its name alone (lm-evaluation-harness does) means the token.
                const std::int32_t end = static_cast<std::int32_t>(model->tokenizer().end_of_text());
                const bool is_end = !special && text == model->token_text(end);
                const std::vector<std::int32_t> tokens =

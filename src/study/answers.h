@@ -13,8 +13,8 @@
 
 namespace ddl {
 
-inline constexpr double kFamilyLevel =
-    0.05;  // the chance of any false answer to the primary questions of a size
+// The chance of any false answer to the primary questions of a size
+inline constexpr double kFamilyLevel = 0.05;
 
 struct Answer {
   std::string size;
@@ -24,8 +24,8 @@ struct Answer {
   PairedResult result;              // of the pairs that decided, or of all there are before the first look
   double overall_p = 1;             // of a primary question, over all looks
   double holm_p = 1;                // that, corrected over the primary questions of its size
-  Verdict verdict =
-      Verdict::kUndecided;  // the decision; a primary question needs holm_p <= kFamilyLevel, too
+  // The decision; a primary question needs holm_p <= kFamilyLevel, too
+  Verdict verdict = Verdict::kUndecided;
   bool lost_by_holm = false;
 
   bool ended() const { return decision.look > 0 && decision.next_pairs == 0; }

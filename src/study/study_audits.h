@@ -12,8 +12,9 @@
 
 namespace ddl {
 
-// The audits in the folder. Those of one arm's confirmed models, which differ in their seeds alone, are a group; so are those of
-// one arm and rate in the search for the rate; an audit of any other model is a group of its own.
+// The audits in the folder. Those of one arm's confirmed models, which differ in their seeds alone, are a
+// group; so are those of one arm and rate in the search for the rate; an audit of any other model is a group
+// of its own.
 std::vector<AuditGroup> read_study_audits(const StudyFolder& folder, const Study& study,
                                           const Records& records);
 

@@ -46,9 +46,9 @@ struct StudyWorkers {
   int count = 1, threads = 1;  // threads of each
   bool shown = true;           // the live line
 };
-// Starts workers with `command` (which must come down to work_on_study), restarts those that are killed, and shows the live line
-// until they end. Returns the signal that stopped it, or 0. Throws UserError with a worker's message where one ends with an
-// error.
+// Starts workers with `command` (which must come down to work_on_study), restarts those that are killed, and
+// shows the live line until they end. Returns the signal that stopped it, or 0. Throws UserError with a
+// worker's message where one ends with an error.
 int supervise_study(const Study& study, const StudyFolder& folder, const StudyCosts& costs,
                     const std::vector<std::string>& command, const StudyWorkers& workers,
                     const StopSignals& signals);

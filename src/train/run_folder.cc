@@ -60,8 +60,8 @@ RunFolder::~RunFolder() {
   ::close(lock_);
 }
 
-// A run that was refused leaves nothing, unless it had copied a branch. What is not its own stays: rmdir(2) takes only empty folders. The lock goes last,
-// while it is held.
+// A run that was refused leaves nothing, unless it had copied a branch. What is not its own stays: rmdir(2)
+// takes only empty folders. The lock goes last, while it is held.
 void RunFolder::clear_unless_begun() const {
   std::error_code error;
   if (fs::exists(config(), error)) return;

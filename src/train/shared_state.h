@@ -1,5 +1,5 @@
-// train.zero: each rank has the optimizer's state of its own tensors only (state_owners), updates those, and sends them to the
-// others. Files know nothing of it: a checkpoint holds the state of all.
+// train.zero: each rank has the optimizer's state of its own tensors only (state_owners), updates those, and
+// sends them to the others. Files know nothing of it: a checkpoint holds the state of all.
 #pragma once
 
 #include <span>

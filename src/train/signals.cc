@@ -25,8 +25,8 @@ std::string_view notice;
 
 extern "C" void on_stop_signal(int number) {
   if (received_signal != 0) {
-    if (number == SIGHUP)
-      return;  // a closing terminal sends it more than once: by the shell, and by the system
+    // A closing terminal sends it more than once: by the shell, and by the system
+    if (number == SIGHUP) return;
     ::_exit(128 + number);
   }
   received_signal = number;

@@ -72,8 +72,8 @@ double number_of(const Json& json, const char* key, double otherwise) {
   return at != json.end() && at->is_number() ? at->get<double>() : otherwise;
 }
 
-// HistogramProto: 1 min, 2 max, 3 num, 4 sum, 5 sum of squares, 6 upper ends of the bins, 7 what is in them. The record has the
-// share of each bin, so this histogram is of one token on average.
+// HistogramProto: 1 min, 2 max, 3 num, 4 sum, 5 sum of squares, 6 upper ends of the bins, 7 what is in them.
+// The record has the share of each bin, so this histogram is of one token on average.
 Message histogram(const std::string& tag, const Json& series) {
   const double low = series["range"][0].get<double>(), high = series["range"][1].get<double>();
   const auto shares = series["histogram"].get<std::vector<double>>();

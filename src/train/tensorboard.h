@@ -1,7 +1,7 @@
 // A run's records as an event file of TensorBoard: scalars of steps and validations, histograms of gates.
 //
-// An event file is a list of frames: length (u64), checksum of the length, an Event as a protocol buffer, checksum of it. The
-// checksums are CRC-32C, masked. The fields that are written here are in tensorboard.cc.
+// An event file is a list of frames: length (u64), checksum of the length, an Event as a protocol buffer,
+// checksum of it. The checksums are CRC-32C, masked. The fields that are written here are in tensorboard.cc.
 #pragma once
 
 #include <cstdint>

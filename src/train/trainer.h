@@ -1,7 +1,7 @@
 // The step: micro-batches accumulated in f32, one global norm, one fused update. Everything a step does is a
 // function of the configuration, the data and the step's number, which is what makes a resumed run repeat
-// the uninterrupted one bit for bit. Several ranks share out the micro-batches of a step: the gradients are summed over them, and
-// each makes the same update.
+// the uninterrupted one bit for bit. Several ranks share out the micro-batches of a step: the gradients are
+// summed over them, and each makes the same update.
 #pragma once
 
 #include <memory>
