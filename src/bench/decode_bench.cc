@@ -120,7 +120,7 @@ class DecodeBench {
   // Makes all models; the baseline comes first, wanted or not.
   void prepare() {
     ModelConfig config = preset(options_.preset);
-    config.precision = options_.precision;
+    config.set("model.precision=" + options_.precision);
     std::vector<std::string> names = options_.residuals;
     if (names == std::vector<std::string>{"all"}) names = rule_names();
     for (const std::string& name : names) find_rule(name);

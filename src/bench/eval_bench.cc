@@ -77,7 +77,7 @@ class EvalBench {
 
   void run() {
     ModelConfig config = preset(options_.preset);
-    config.precision = options_.precision;
+    config.set("model.precision=" + options_.precision);
     for (const std::string& name : options_.residuals) find_rule(name);
     if (options_.rounds < 1 || options_.questions < options_.rounds)
       throw UserError("--questions: expected at least as many as rounds, {}; found {}", options_.rounds,

@@ -76,7 +76,7 @@ void run_loader_bench(const LoaderBenchOptions& options) {
         "loader: %td tokens, %td rows x %td, one thread; opened and checked in %.3f s\n%-8s %16s %14s%s\n",
         dataset.train().tokens(), options.rows, options.context, open_seconds, "order", "tokens/s",
         "us per batch", known ? "  x what training consumes" : "");
-  for (const char* order : {"epoch", "random"}) {
+  for (const WindowOrder order : {WindowOrder::kEpoch, WindowOrder::kRandom}) {
     LoaderOptions loader_options;
     loader_options.rows = options.rows;
     loader_options.context = options.context;
@@ -96,7 +96,7 @@ void run_loader_bench(const LoaderBenchOptions& options) {
     } while (elapsed < options.seconds);
     const double rate = static_cast<double>(step * options.rows * options.context) / elapsed;
     Json record = make_record("bench_loader");
-    record["order"] = order;
+    record["order"] = name_of(order);
     record["rows"] = options.rows;
     record["context"] = options.context;
     record["dataset_tokens"] = dataset.train().tokens();
@@ -110,7 +110,7 @@ void run_loader_bench(const LoaderBenchOptions& options) {
     if (options.json) {
       std::printf("%s\n", to_line(record).c_str());
     } else {
-      std::printf("%-8s %16.3e %14.2f", order, rate, record["batch_us"].get<double>());
+      std::printf("%-8s %16.3e %14.2f", name_of(order).c_str(), rate, record["batch_us"].get<double>());
       if (known) std::printf("  %.0f", record["times_consumed"].get<double>());
       std::printf("\n");
     }

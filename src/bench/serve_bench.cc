@@ -99,7 +99,7 @@ class ServeBench {
   void run() {
     ModelConfig config = preset(options_.preset);
     config.use_residual(options_.residual);
-    config.precision = options_.precision;
+    config.set("model.precision=" + options_.precision);
     if (options_.prompt + options_.tokens > config.context)
       throw UserError("--prompt and --tokens: {} + {} tokens are more than the context of {}",
                       options_.prompt, options_.tokens, config.context);

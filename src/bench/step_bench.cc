@@ -73,7 +73,7 @@ void print_profile(const std::map<std::string, Profiler::Entry>& profile) {
 
 void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
   ModelConfig config = preset(options.preset);
-  config.precision = options.precision;
+  config.set("model.precision=" + options.precision);
   if (options.context > 0) config.context = options.context;
   const BatchShape shape{options.batch, config.context};
   const bool all = options.residuals == std::vector<std::string>{"all"};

@@ -31,7 +31,7 @@ double exponentials(const ModelConfig& config, Index context) {
   const double L = static_cast<double>(config.layers), H = static_cast<double>(config.heads),
                F = static_cast<double>(config.mlp_width()), V = static_cast<double>(config.vocab);
   const double scores = H * static_cast<double>(context + 1) / 2;
-  const Recompute recompute = config.recomputes();
+  const Recompute recompute = config.recompute;
   const double again = recompute == Recompute::kBlock ? scores + F : recompute == Recompute::kMlp ? F : 0;
   return L * (2 * (scores + F) + again) + V;
 }

@@ -41,7 +41,7 @@ struct PlanCommand {
     RunConfig config = load_run_config({preset, "", config_file, sets});
     if (config.model.vocab == 0) config.model.vocab = ddl::preset(config.preset).vocab;
     if (here > 0) return on_this_machine(config);
-    if (config.model.precision == "auto") config.model.precision = "bf16";
+    if (config.model.precision == Precision::kAuto) config.model.precision = Precision::kBf16;
     const Cluster cluster{nodes, gpus, 1e9 * link, config.train.accumulate, config.train.zero};
     check_divides(config, gpus);
     Device low = find_device(gpu);

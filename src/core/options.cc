@@ -90,7 +90,7 @@ std::string nearest_alike(std::string_view word, const std::vector<std::string>&
 Options::Option::Option(std::string key, Target target, std::string description)
     : key_(std::move(key)),
       description_(std::move(description)),
-      target_(target),
+      target_(std::move(target)),
       low_(-std::numeric_limits<double>::infinity()),
       high_(std::numeric_limits<double>::infinity()) {}
 
@@ -118,7 +118,8 @@ std::string Options::Option::value() const {
                                const bool looks_real = text.find_first_of(".en") != std::string::npos;
                                return looks_real ? text : text + ".0";
                              },
-                             [](std::string* v) { return toml_string(*v); }},
+                             [](std::string* v) { return toml_string(*v); },
+                             [](const Named& v) { return toml_string(v.get()); }},
                     target_);
 }
 
@@ -132,12 +133,14 @@ std::string Options::Option::expected() const {
   return std::visit(Overload{[](bool*) -> std::string { return "true or false"; },
                              [&](Index*) { return "a whole number" + limits; },
                              [&](double*) { return "a number" + limits; },
-                             [](std::string*) -> std::string { return "a string"; }},
+                             [](std::string*) -> std::string { return "a string"; },
+                             [](const Named&) -> std::string { return "a name"; }},
                     target_);
 }
 
 Json Options::Option::json() const {
-  return std::visit([](auto* v) { return Json(*v); }, target_);
+  return std::visit(Overload{[](auto* v) { return Json(*v); }, [](const Named& v) { return Json(v.get()); }},
+                    target_);
 }
 
 void Options::Option::check(const std::string& where) const {
@@ -153,17 +156,26 @@ void Options::Option::check(const std::string& where) const {
                [&](std::string* v) {
                  if (choices_.empty() || std::find(choices_.begin(), choices_.end(), *v) != choices_.end())
                    return;
-                 const std::string near = nearest_alike(*v, choices_);
-                 throw UserError("{}: {} is \"{}\", expected {}{}", where, key_, *v, expected(),
-                                 near.empty() ? "" : fmt::format(" (nearest: {})", near));
-               }},
+                 refuse_choice(*v, where);
+               },
+               [](const Named&) {}},
       target_);
+}
+
+void Options::Option::set_named(const std::string& name, const std::string& where) const {
+  if (!std::get<Named>(target_).set(name)) refuse_choice(name, where);
+}
+
+void Options::Option::refuse_choice(const std::string& text, const std::string& where) const {
+  const std::string near = nearest_alike(text, choices_);
+  throw UserError("{}: {} is \"{}\", expected {}{}", where, key_, text, expected(),
+                  near.empty() ? "" : fmt::format(" (nearest: {})", near));
 }
 
 Options::Option& Options::insert(const std::string& key, Target target, const std::string& description) {
   DDL_CHECK(std::none_of(options_.begin(), options_.end(), [&](const Option& o) { return o.key() == key; }),
             "option {} is listed twice", key);
-  return options_.emplace_back(key, target, description);
+  return options_.emplace_back(key, std::move(target), description);
 }
 
 Options::Option& Options::find(std::string_view key, const std::string& where) {
@@ -239,7 +251,10 @@ void Options::load_text(std::string_view toml_text, const std::string& source_na
                 else
                   ill_typed();
               },
-              [&](std::string* v) { node->is_string() ? void(*v = node->as_string()->get()) : ill_typed(); }},
+              [&](std::string* v) { node->is_string() ? void(*v = node->as_string()->get()) : ill_typed(); },
+              [&](const Named&) {
+                node->is_string() ? option.set_named(node->as_string()->get(), where) : ill_typed();
+              }},
           option.target_);
       option.check(where);
     }
@@ -261,12 +276,15 @@ void Options::load_json(const Json& groups, const std::string& source_name, Refu
         const bool fits = std::visit(Overload{[&](bool*) { return value.is_boolean(); },
                                               [&](Index*) { return value.is_number_integer(); },
                                               [&](double*) { return value.is_number(); },
-                                              [&](std::string*) { return value.is_string(); }},
+                                              [&](std::string*) { return value.is_string(); },
+                                              [&](const Named&) { return value.is_string(); }},
                                      option.target_);
         if (!fits)
           throw UserError("{}: {} expects {}, found {}", source_name, option.key(), option.expected(),
                           to_line(value).substr(0, 80));
-        std::visit([&](auto* v) { value.get_to(*v); }, option.target_);
+        std::visit(Overload{[&](auto* v) { value.get_to(*v); },
+                            [&](const Named&) { option.set_named(value.get<std::string>(), source_name); }},
+                   option.target_);
         option.check(source_name);
       }
   } catch (const UserError&) {
@@ -286,7 +304,9 @@ void Options::set(std::string_view assignment) {
   const std::string key(assignment.substr(0, equals)), value(assignment.substr(equals + 1));
   const std::string where = fmt::format("--set {}", assignment);
   const Option& option = find(key, where);
-  const bool bare_string = std::holds_alternative<std::string*>(option.target_) && !value.starts_with('"');
+  const bool text =
+      std::holds_alternative<std::string*>(option.target_) || std::holds_alternative<Named>(option.target_);
+  const bool bare_string = text && !value.starts_with('"');
   load_text(fmt::format("{} = {}", key, bare_string ? toml_string(value) : value), where);
 }
 

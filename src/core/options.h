@@ -5,13 +5,16 @@
 //   struct ModelConfig {
 //     Index layers = 12;
 //     std::string residual = "ddl-cc";
+//     Precision precision = Precision::kAuto;  // an enum whose values have names (core/named_enum.h)
 //     void describe(Options& o) {
 //       o.add("model.layers", layers, "Transformer blocks").range(1, 1000);
-//       o.add("model.residual", residual, "residual rule").choices({"baseline", "ddl-cc"});
+//       o.add("model.residual", residual, "residual rule").choices(rule_names());
+//       o.add("model.precision", precision, "GEMM inputs");
 //     }
 //   };
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,13 +23,19 @@
 #include <vector>
 
 #include "core/index.h"
+#include "core/named_enum.h"
 #include "core/record.h"
 
 namespace ddl {
 
 class Options {
  public:
-  using Target = std::variant<bool*, Index*, double*, std::string*>;
+  // A field of an enum type, as text.
+  struct Named {
+    std::function<std::string()> get;
+    std::function<bool(const std::string&)> set;  // false: no value has this name
+  };
+  using Target = std::variant<bool*, Index*, double*, std::string*, Named>;
   // What another value changes: anything; where new weights start, and nothing in a model that has its weights; or how
   // the same thing is computed, which is bits at most.
   enum class Changes { kAnything, kStart, kComputing };
@@ -48,6 +57,8 @@ class Options {
    private:
     friend class Options;
     void check(const std::string& where) const;
+    void set_named(const std::string& name, const std::string& where) const;
+    [[noreturn]] void refuse_choice(const std::string& text, const std::string& where) const;
     std::string key_, description_;
     Target target_;
     double low_, high_;
@@ -66,6 +77,16 @@ class Options {
   }
   Option& add(std::string key, std::string& field, std::string description) {
     return insert(key, &field, description);
+  }
+  template <NamedEnum E>
+  Option& add(std::string key, E& field, std::string description) {
+    const auto get = [&field] { return name_of(field); };
+    const auto set = [&field](const std::string& name) {
+      const std::optional<E> value = find_named<E>(name);
+      if (value) field = *value;
+      return value.has_value();
+    };
+    return insert(key, Named{get, set}, description).choices(all_names<E>());
   }
 
   // A key that exists, but not here: with a choice that was not made (core/option_set.h). `why` follows the

@@ -57,19 +57,17 @@ Index windows_in(const TokenStream& stream, Index context, const char* what) {
 Loader::Loader(const TokenStream& stream, std::optional<TokenId> end_of_text, LoaderOptions options)
     : stream_(stream), end_of_text_(end_of_text), options_(std::move(options)) {
   DDL_CHECK(options_.rows >= 1, "{} rows", options_.rows);
-  if (options_.order != "epoch" && options_.order != "random" && options_.order != "stream")
-    throw UserError("data order '{}': expected epoch, random or stream", options_.order);
   windows_ = windows_in(stream, options_.context, "training");
 }
 
 Index Loader::window_begin(Index row) const {
   const Index T = options_.context;
-  if (options_.order == "random") {
+  if (options_.order == WindowOrder::kRandom) {
     const Random random(options_.seed, "loader random");
     return static_cast<Index>(
         random.below(static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(stream_.tokens() - T)));
   }
-  if (options_.order == "stream") return row % windows_ * T;
+  if (options_.order == WindowOrder::kStream) return row % windows_ * T;
   const Index epoch = row / windows_, place = row % windows_;
   const Index spare = stream_.tokens() - 1 - windows_ * T;  // fewer than T
   const Random shift(options_.seed, "loader shift");
@@ -92,8 +90,8 @@ double Loader::epoch_of(Index step) const {
 }
 
 Json Loader::state(Index step) const {
-  return Json{{"order", options_.order},        {"seed", options_.seed},      {"context", options_.context},
-              {"rows_per_step", options_.rows}, {"tokens", stream_.tokens()}, {"step", step}};
+  return Json{{"order", name_of(options_.order)}, {"seed", options_.seed},      {"context", options_.context},
+              {"rows_per_step", options_.rows},   {"tokens", stream_.tokens()}, {"step", step}};
 }
 
 Index Loader::resume(const Json& saved, const std::string& where) const {

@@ -9,12 +9,14 @@
 // order "stream": windows of T inputs one after another, from the beginning, and from the beginning again.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/index.h"
+#include "core/named_enum.h"
 #include "core/record.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
@@ -41,11 +43,14 @@ struct Batch {
 void fill_row(const TokenStream& stream, Index begin, std::optional<TokenId> end_of_text, Index b,
               Batch& batch);
 
+enum class WindowOrder { kEpoch, kRandom, kStream };
+constexpr auto names_of(WindowOrder) { return std::array{"epoch", "random", "stream"}; }
+
 struct LoaderOptions {
   Index rows = 8;       // B: rows of one batch
   Index context = 256;  // T
   std::uint64_t seed = 0;
-  std::string order = "epoch";  // epoch | random | stream
+  WindowOrder order = WindowOrder::kEpoch;
 };
 
 class Loader {

@@ -133,7 +133,7 @@ Weights read_gguf_model(const std::string& path, const Exec& ex) {
   if (static_cast<float>(fields.number(arch("attention.layer_norm_rms_epsilon"))) != 1e-5f)
     fields.refuse(arch("attention.layer_norm_rms_epsilon"), "1e-5");
   c.rope_base = fields.number(arch("rope.freq_base"));
-  c.precision = "f32";
+  c.precision = Precision::kF32;
   use_kept_base_width(c, fields, kGgufBaseWidth);
   const std::string embedding = baseline_name("transformer.wte.weight", BaselineNames::kGguf);
   for (const GgufTensor& t : file.tensors())

@@ -1,6 +1,7 @@
 #include "infer/load.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -37,19 +38,22 @@ WeightFormat chosen_format(const StoredModel& stored, const LoadOptions& options
   return options.precision.empty() && native ? WeightFormat::kBf16 : WeightFormat::kF32;
 }
 
-void check_precision(const StoredModel& stored, WeightFormat format, const std::string& precision) {
-  if (!precision.empty() && precision != "auto" && precision != "f32" && precision != "bf16")
-    throw UserError("precision '{}': expected auto, f32 or bf16", precision);
-  if (format == WeightFormat::kF32 || precision.empty() || precision == "f32") return;
+std::optional<Precision> chosen_precision(const StoredModel& stored, WeightFormat format,
+                                          const LoadOptions& options) {
+  const std::string& text = options.precision;
+  if (text.empty()) return std::nullopt;
+  const auto precision = find_named<Precision>(text);
+  if (!precision) throw UserError("precision '{}': expected auto, f32 or bf16", text);
+  if (format == WeightFormat::kF32 || precision == Precision::kF32) return precision;
   const std::string name(info(format).name);
   if (stored.format() == format)
     throw UserError(
         "{}: the weights are stored as {}, and small weights are multiplied with f32 numbers: leave out "
         "--precision {}, or ask for --weights f32 as well",
-        stored.folder(), name, precision);
+        stored.folder(), name, text);
   throw UserError(
       "--weights {} and --precision {}: small weights are multiplied with f32 numbers; leave one out", name,
-      precision);
+      text);
 }
 
 }  // namespace
@@ -57,9 +61,9 @@ void check_precision(const StoredModel& stored, WeightFormat format, const std::
 LoadedModel load_model(const std::string& path, const LoadOptions& options, const Exec& ex) {
   const StoredModel stored(path);
   const WeightFormat format = chosen_format(stored, options);
-  check_precision(stored, format, options.precision);
+  const std::optional<Precision> precision = chosen_precision(stored, format, options);
   ModelConfig config = stored.config();
-  if (!options.precision.empty()) config.precision = options.precision;
+  if (precision) config.precision = *precision;
   if (!options.engine.empty()) config.engine = options.engine;
   auto tokenizer = load_model_tokenizer(stored, options.tokenizer);
   if (!tokenizer && options.missing_tokenizer == LoadOptions::kRefuse)

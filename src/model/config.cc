@@ -58,10 +58,8 @@ void ModelConfig::describe(Options& o) {
       .choices(engine_names())
       .changes(Options::Changes::kComputing);
   o.add("model.precision", precision, "GEMM inputs; auto: bf16 where the CPU or GPU has it, else f32")
-      .choices({"auto", "f32", "bf16"})
       .changes(Options::Changes::kComputing);
   o.add("model.recompute", recompute, "what backward computes again instead of storing it")
-      .choices({"none", "mlp", "block"})
       .changes(Options::Changes::kComputing);
 }
 
@@ -102,10 +100,6 @@ double ModelConfig::hidden_lr_factor() const {
   return mup ? static_cast<double>(base_width) / static_cast<double>(width) : 1.0;
 }
 
-Recompute ModelConfig::recomputes() const {
-  return recompute == "block" ? Recompute::kBlock : recompute == "mlp" ? Recompute::kMlp : Recompute::kNone;
-}
-
 namespace {
 
 // Where the engine is not installed, somebody only looks at the model.
@@ -118,7 +112,7 @@ bool is_bf16_fast(const std::string& engine) {
 
 bool ModelConfig::uses_bf16() const {
   if (engine == "reference") return false;
-  return precision == "bf16" || (precision == "auto" && is_bf16_fast(engine));
+  return precision == Precision::kBf16 || (precision == Precision::kAuto && is_bf16_fast(engine));
 }
 
 std::string ModelConfig::numbers() const {
@@ -128,9 +122,9 @@ std::string ModelConfig::numbers() const {
 std::string ModelConfig::precision_text() const {
   if (engine == "reference") return "f64 (reference engine)";
   if (is_bf16_fast(engine)) return uses_bf16() ? "bf16" : "f32";
-  return uses_bf16()           ? "bf16 (slow: there are no instructions for it here)"
-         : precision == "auto" ? "f32 (there are no bf16 instructions here)"
-                               : "f32";
+  return uses_bf16()                     ? "bf16 (slow: there are no instructions for it here)"
+         : precision == Precision::kAuto ? "f32 (there are no bf16 instructions here)"
+                                         : "f32";
 }
 
 std::vector<std::string> preset_names() { return {"tiny", "mini", "small", "medium"}; }

@@ -1,6 +1,7 @@
 // What a model is: its sizes, its residual rule, its precision. Presets are named starting points.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,10 @@ namespace ddl {
 constexpr Index kMaxBatch = 1 << 20;
 constexpr Index kMaxContext = 1 << 20;
 
+enum class Precision { kAuto, kF32, kBf16 };
+constexpr auto names_of(Precision) { return std::array{"auto", "f32", "bf16"}; }
 enum class Recompute { kNone, kMlp, kBlock };
+constexpr auto names_of(Recompute) { return std::array{"none", "mlp", "block"}; }
 
 struct ModelConfig {
   Index layers = 4;
@@ -33,8 +37,8 @@ struct ModelConfig {
   double output_std_factor = 1;
 
   std::string engine = "native";
-  std::string precision = "auto";
-  std::string recompute = "none";
+  Precision precision = Precision::kAuto;
+  Recompute recompute = Recompute::kNone;
 
   ModelConfig() { use_residual("ddl-cc"); }
 
@@ -66,8 +70,7 @@ struct ModelConfig {
   // Of the sublayers' output projections: falls with depth, and the rule has a say
   double output_std() const;
   float logit_scale() const;
-  double hidden_lr_factor() const;  // mup: what hidden matrices' learning rates are multiplied by
-  Recompute recomputes() const;
+  double hidden_lr_factor() const;     // mup: what hidden matrices' learning rates are multiplied by
   bool uses_bf16() const;              // "auto" resolved for this machine
   std::string numbers() const;         // what GEMMs multiply: "f32", "bf16", or "f64" (reference)
   std::string precision_text() const;  // "f32" or "bf16", and what the machine has to do with it

@@ -33,7 +33,7 @@ class Engine {
                                                        const Exec& ex) const = 0;
   // Throws UserError where it cannot compute here: on a GPU that is not there.
   virtual void check_device() const {}
-  // Whether products of bf16 numbers are fast where it computes: what model.precision = "auto" asks.
+  // Whether products of bf16 numbers are fast where it computes: what Precision::kAuto asks.
   virtual bool has_fast_bf16() const = 0;
 };
 

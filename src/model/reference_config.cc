@@ -229,7 +229,7 @@ class ReleasedConfig {
                                : "ddl-dv1") +
                     std::string((token || channel) && !weights_.contains(conv) ? "-noec" : ""));
     auto& options = c_.rule<DeltaOptions>();
-    options.compressor = "block";
+    options.compressor = Compressor::kBlock;
     options.channels = extent(gate + "v_proj.weight", 2, 0);
     if (options.channels < 1 || options.channels > kMaxChannels)
       throw UserError("{}: {} value channels; this program has 1 to {}", source_, options.channels,
@@ -249,19 +249,20 @@ class ReleasedConfig {
       const Index taps = extent(weight, 2, 1);
       agree("ddl_state_shortconv_kernel_size", taps);
       if (!reads_one_position(taps, options.channels)) {
-        options.channel_compressor = "convolution";
+        options.channel_compressor = ChannelCompressor::kConvolution;
         options.channel_kernel = taps == options.channels ? 0 : taps;
       }
     }
-    options.gate = weights_.contains(gate + "beta.weight") ? "linear" : "two-layer";
-    if (has("ddl_beta_single_linear") && flag("ddl_beta_single_linear", true) != (options.gate == "linear"))
+    options.gate = weights_.contains(gate + "beta.weight") ? GateBranch::kLinear : GateBranch::kTwoLayer;
+    if (has("ddl_beta_single_linear") &&
+        flag("ddl_beta_single_linear", true) != (options.gate == GateBranch::kLinear))
       throw UserError("{}: ddl_beta_single_linear is {}, but the tensors are those of a {} gate", source_,
-                      shown(json_["ddl_beta_single_linear"]), options.gate);
-    if (options.gate == "two-layer") {
+                      shown(json_["ddl_beta_single_linear"]), name_of(options.gate));
+    if (options.gate == GateBranch::kTwoLayer) {
       options.gate_hidden = extent(gate + "beta_in.weight", 2, 0);
       agree("ddl_beta_hidden_size", options.gate_hidden);
     }
-    options.value = "sigmoid";
+    options.value = ValueBranch::kSigmoid;
     options.k_eps = number("ddl_k_eps", options.k_eps);
     options.beta_init = std::clamp(number("ddl_beta_init", options.beta_init), 0.0, 2.0);
   }

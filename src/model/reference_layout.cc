@@ -69,7 +69,7 @@ Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index 
   const auto& options = c.rule<DeltaOptions>();
   j.update({{"ddl_value_channels", D},
             {"ddl_k_eps", options.k_eps},
-            {"ddl_beta_single_linear", options.gate == "linear"},
+            {"ddl_beta_single_linear", options.gate == GateBranch::kLinear},
             {"ddl_beta_hidden_size", options.gate_hidden},
             {"ddl_beta_init", options.beta_init},
             {"ddl_v_sigmoid", true},

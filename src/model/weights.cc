@@ -17,7 +17,7 @@ ParamTable param_table(const ModelConfig& config, WeightFormat format) {
 Weights::Weights(const ModelConfig& config, WeightFormat format)
     : config_(config), table_(param_table(config, format)) {
   if (format != WeightFormat::kF32) {
-    config_.precision = "f32";  // what meets small weights
+    config_.precision = Precision::kF32;  // what meets small weights
     packed_.emplace(table_, format);
   }
   arena_ = Arena::planned([this](Arena& arena) { take(arena); });

@@ -7,7 +7,9 @@
 
 namespace ddl {
 
-std::string unit_of(const Study& study) { return study.metric == "loss" ? "nats" : "share of wrong answers"; }
+std::string unit_of(const Study& study) {
+  return study.metric == StudyMetric::kLoss ? "nats" : "share of wrong answers";
+}
 
 void add_answers(ReportDocument& document, const Study& study, const Records& records,
                  const std::vector<Answer>& answers) {

@@ -14,7 +14,7 @@ namespace {
 
 // The metric at a given compute between the budgets: the parabola in the logarithm of the compute through the three
 // endpoints nearest to it (a line where there are two). A line alone would be too high, since losses fall ever more slowly.
-double metric_at_flops(const TrialRecord& record, double flops, const std::string& metric) {
+double metric_at_flops(const TrialRecord& record, double flops, StudyMetric metric) {
   const std::vector<Endpoint>& ends = record.endpoints;
   if (flops < ends.front().flops || flops > ends.back().flops)
     return std::numeric_limits<double>::quiet_NaN();
@@ -34,7 +34,7 @@ double metric_at_flops(const TrialRecord& record, double flops, const std::strin
 
 // a minus b: at the largest budget of tokens, or at the compute that both have reached.
 double difference(const TrialRecord& a, const TrialRecord& b, const StudyQuestion& question,
-                  const std::string& metric) {
+                  StudyMetric metric) {
   if (question.match == StudyQuestion::Match::kTokens || a.diverged || b.diverged || a.endpoints.empty() ||
       b.endpoints.empty())
     return a.result(metric) - b.result(metric);
@@ -99,13 +99,13 @@ std::vector<Answer> answer_questions(const Study& study, const Records& records)
   return answers;
 }
 
-std::string Answer::line(const std::string& metric) const {
+std::string Answer::line(StudyMetric metric) const {
   const std::string pair =
       fmt::format("{}, {} - {}{}", size, question.a, question.b,
                   question.match == StudyQuestion::Match::kFlops ? " at equal FLOPs" : "");
   const Index pairs = std::ssize(differences);
   if (pairs < 2) return fmt::format("{}: {} pair{} so far", pair, pairs, pairs == 1 ? "" : "s");
-  const char* unit = metric == "loss" ? " nats" : "";
+  const char* unit = metric == StudyMetric::kLoss ? " nats" : "";
   if (decision.look == 0)
     return fmt::format("{}: {:+.4f}{} after {} pairs, first look at {}", pair, result.mean, unit, pairs,
                        decision.next_pairs);

@@ -35,7 +35,7 @@ struct Answer {
   }
 
   // "XS, ddl-cc - wo-cc: -0.0213 nats [-0.0301, -0.0125] (98.6%) after 8 pairs: better"
-  std::string line(const std::string& metric) const;
+  std::string line(StudyMetric metric) const;
 };
 
 // In the order of sizes and questions.

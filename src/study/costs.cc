@@ -22,7 +22,7 @@ Trial example(const Study& study, const StudySize& size, const std::string& arm,
 }  // namespace
 
 StudyCosts::StudyCosts(const Study& study, const Dataset& data, const Exec& ex) {
-  if (study.metric == "wrong_answers" && !data.val().has_answers())
+  if (study.metric == StudyMetric::kWrongAnswers && !data.val().has_answers())
     throw UserError("{}: metric = \"wrong_answers\", but the validation split of {} knows no answers",
                     study.path, data.folder());
   for (const StudySize& size : study.sizes)
@@ -49,7 +49,7 @@ StudyCosts::StudyCosts(const Study& study, const Dataset& data, const Exec& ex) 
             throw UserError(
                 "{}: size {} has {} budgets, which share their steps only with train.schedule = cooldown; {} "
                 "has {}",
-                study.path, size.name, size.tokens.size(), arm, train.schedule);
+                study.path, size.name, size.tokens.size(), arm, name_of(train.schedule));
           if (train.warmup >= train.steps)
             throw UserError("{}: {} at size {}: {} tokens are {} steps, but the warm-up alone takes {}",
                             study.path, arm, size.name, tokens, train.steps, train.warmup);

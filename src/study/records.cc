@@ -99,7 +99,7 @@ TrialRecord TrialRecord::parse(const Json& json, const std::string& file) {
   return record;
 }
 
-double TrialRecord::result(const std::string& metric) const {
+double TrialRecord::result(StudyMetric metric) const {
   return diverged || endpoints.empty() ? kInfinity : endpoints.back().metric(metric);
 }
 

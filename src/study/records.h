@@ -20,7 +20,7 @@ struct Endpoint {
   double loss = 0;           // validation, in nats
   double wrong_answers = 0;  // the share of answers that are not exact; only for data with answers
 
-  double metric(const std::string& name) const { return name == "loss" ? loss : wrong_answers; }
+  double metric(StudyMetric which) const { return which == StudyMetric::kLoss ? loss : wrong_answers; }
 };
 
 struct TrialRecord {
@@ -42,7 +42,7 @@ struct TrialRecord {
   Json json() const;
   static TrialRecord parse(const Json& json, const std::string& file);  // throws UserError
   // Of the largest budget; infinite where it diverged.
-  double result(const std::string& metric) const;
+  double result(StudyMetric metric) const;
 };
 
 // All records of a folder, by the name of their trial.

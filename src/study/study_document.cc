@@ -93,7 +93,7 @@ class StudyReport {
                       fmt::format("{}: loss by tokens, FLOPs and seconds", size.name));
     LinesBlock ends;
     ends.title = fmt::format("{} at the end of each budget",
-                             study_.metric == "loss" ? "Validation loss" : "Wrong answers");
+                             study_.metric == StudyMetric::kLoss ? "Validation loss" : "Wrong answers");
     ends.note =
         "Means over the seeds of the confirmation; bands from the lowest to the highest. Seconds depend on "
         "what "

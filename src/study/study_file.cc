@@ -264,9 +264,9 @@ Study read_study(const std::string& path) {
   Table file(JsonFields(json, path), json, "");
   study.title = file.text("title");
   study.data = file.text("data");
-  study.metric = file.text("metric", "loss");
-  if (study.metric != "loss" && study.metric != "wrong_answers")
-    file.refuse("metric", "\"loss\" or \"wrong_answers\"");
+  const auto metric = find_named<StudyMetric>(file.text("metric", name_of(study.metric)));
+  if (!metric) file.refuse("metric", "\"loss\" or \"wrong_answers\"");
+  study.metric = *metric;
   study.margin = file.number("margin", 0.01);
   if (!is_positive(study.margin)) file.refuse("margin", "a number above 0");
   study.settings = file.texts("settings");

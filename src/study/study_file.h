@@ -2,14 +2,20 @@
 // in every record. docs/study.md describes every key.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/index.h"
+#include "core/named_enum.h"
 #include "study/sequential.h"
 
 namespace ddl {
+
+// In nats; the share of answers that are not exact.
+enum class StudyMetric { kLoss, kWrongAnswers };
+constexpr auto names_of(StudyMetric) { return std::array{"loss", "wrong_answers"}; }
 
 // What is compared: a residual rule, or a rule with settings of its own.
 struct Arm {
@@ -40,9 +46,9 @@ bool is_asked(const StudyQuestion& question, const StudySize& size);
 struct Study {
   std::string path, text, hash;  // of the file; the hash is of the text
   std::string title;
-  std::string data;    // a dataset's folder
-  std::string metric;  // "loss" (in nats), or "wrong_answers" (the share of answers that are not exact)
-  double margin = 0;   // a difference below it does not matter
+  std::string data;  // a dataset's folder
+  StudyMetric metric = StudyMetric::kLoss;
+  double margin = 0;  // a difference below it does not matter
   std::vector<std::string> settings;
   std::vector<double>
       scales;  // of the output projections' starting values, tuned at the first size; one is 1

@@ -44,7 +44,7 @@ class Grid {
     for (const Index seed : study_.tuning_seeds) {
       const Trial trial{size_.name, arm_.name, Stage::kTune, cell.rate, cell.scale, seed};
       if (const TrialRecord* record = records_.find(trial))
-        cell.losses.push_back(record->result("loss"));
+        cell.losses.push_back(record->result(StudyMetric::kLoss));
       else
         missing_.push_back(trial), complete = false;
     }

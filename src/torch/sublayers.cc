@@ -92,7 +92,7 @@ at::Tensor Sublayers::logits(const at::Tensor& context_RC) const {
 }
 
 at::Tensor Sublayers::forward(Index s, const at::Tensor& context_BTC, const Continued* continued) const {
-  const Recompute recompute = config_.recomputes();
+  const Recompute recompute = config_.recompute;
   const bool again = recompute == Recompute::kBlock || (recompute == Recompute::kMlp && s % 2 == 1);
   if (again && at::GradMode::is_enabled())
     return Recomputed::apply(context_BTC, reinterpret_cast<std::int64_t>(this), static_cast<std::int64_t>(s));

@@ -83,7 +83,7 @@ FindLrResult find_learning_rate(const RunRequest& request, const FindLrOptions& 
   const Dataset data = Dataset::open(config.train.data_folder, ex);
   config.train.min_lr = 0;
   resolve_with_data(config, data, ex);
-  config.train.schedule = "constant";
+  config.train.schedule = Schedule::kConstant;
   config.train.warmup = 0;
   config.train.background = false;  // nothing is saved
   Trainer trainer(config, data, ex);

@@ -29,10 +29,8 @@ void TrainConfig::describe(Options& o) {
   o.add("train.lr", lr, "peak learning rate").range(0, 1e6);
   o.add("train.min_lr", min_lr, "where cosine and cool-down end").range(0, 1e6);
   o.add("train.warmup", warmup, "steps over which the rate rises from 0").range(0, kMany);
-  o.add("train.warmup_start", warmup_start, "the first update has 1/warmup of the peak rate, or zero")
-      .choices({"first", "zero"});
-  o.add("train.schedule", schedule, "after the warm-up; cooldown: constant, then a straight line down")
-      .choices({"cosine", "constant", "cooldown"});
+  o.add("train.warmup_start", warmup_start, "the first update has 1/warmup of the peak rate, or zero");
+  o.add("train.schedule", schedule, "after the warm-up; cooldown: constant, then a straight line down");
   o.add("train.cooldown", cooldown, "the part of the steps that a cool-down takes, at the end")
       .range(0.001, 1);
   o.add("train.patience", patience, "end after so many validations without a new best; 0 means never")
@@ -41,8 +39,7 @@ void TrainConfig::describe(Options& o) {
   o.add("train.zero", zero,
         "with several ranks, each keeps the optimizer's state of its part of the tensors (ZeRO-1)");
   o.add("data.folder", data_folder, "the dataset");
-  o.add("data.order", data_order, "windows shuffled each epoch, at random positions, or as they come")
-      .choices({"epoch", "random", "stream"});
+  o.add("data.order", data_order, "windows shuffled each epoch, at random positions, or as they come");
   o.add("eval.every", eval_every, "steps between validations; 0 means only at the end").range(0, kMany);
   o.add("eval.windows", eval_windows, "sequences of the fixed validation set").range(1, 1e9);
   o.add("checkpoint.every_steps", save_every_steps, "0 means off").range(0, kMany);

@@ -2,18 +2,25 @@
 // the printed table and the stored configuration.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/exec.h"
 #include "core/options.h"
+#include "data/loader.h"
 #include "model/config.h"
 #include "model/optimizer/optimizer.h"
 
 namespace ddl {
 
 class Dataset;
+
+enum class WarmupStart { kFirst, kZero };
+constexpr auto names_of(WarmupStart) { return std::array{"first", "zero"}; }
+enum class Schedule { kCosine, kConstant, kCooldown };
+constexpr auto names_of(Schedule) { return std::array{"cosine", "constant", "cooldown"}; }
 
 struct TrainConfig {
   Index steps = 2000;
@@ -25,15 +32,15 @@ struct TrainConfig {
   double lr = 1e-3;
   double min_lr = 0;  // where cosine and cool-down end
   Index warmup = 100;
-  std::string warmup_start = "first";
-  std::string schedule = "cosine";
-  double cooldown = 0.2;  // the last part of the steps, over which schedule "cooldown" falls
+  WarmupStart warmup_start = WarmupStart::kFirst;
+  Schedule schedule = Schedule::kCosine;
+  double cooldown = 0.2;  // the last part of the steps, over which Schedule::kCooldown falls
   Index patience = 0;     // validations without a new best before the run ends; 0: off
   OptimizerConfig optimizer;
   bool zero = false;  // the optimizer's state is shared out among ranks
 
   std::string data_folder;
-  std::string data_order = "epoch";
+  WindowOrder data_order = WindowOrder::kEpoch;
 
   Index eval_every = 250;
   Index eval_windows = 256;

@@ -146,7 +146,7 @@ void RunStart::open_branch() {
         "--branch {}: both runs need train.schedule = cooldown, so that they share their steps up to the "
         "cool-down; "
         "found {} there and {} here",
-        trunk, stored.train.schedule, config.train.schedule);
+        trunk, name_of(stored.train.schedule), name_of(config.train.schedule));
   std::optional<CheckpointEntry> from;
   for (const CheckpointEntry& entry : list_checkpoints(trunk + "/checkpoints"))
     if (entry.step <= last) from = entry;

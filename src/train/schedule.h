@@ -12,7 +12,7 @@ namespace ddl {
 // The first update of the cool-down; -1 where the schedule has none. Before it the rate does not depend on how long
 // the run is: longer runs can branch off here.
 inline Index cooldown_start(const TrainConfig& c) {
-  if (c.schedule != "cooldown") return -1;
+  if (c.schedule != Schedule::kCooldown) return -1;
   const auto updates = static_cast<Index>(std::llround(c.cooldown * static_cast<double>(c.steps)));
   return std::max(c.warmup, c.steps - updates);
 }
@@ -21,10 +21,10 @@ inline Index cooldown_start(const TrainConfig& c) {
 // starts at zero, the step after it), then the cosine down to min_lr at the last step, or the peak throughout, or the
 // peak and a straight line down to min_lr.
 inline double learning_rate(const TrainConfig& c, Index step) {
-  const Index risen = c.warmup_start == "zero" ? step : step + 1;
+  const Index risen = c.warmup_start == WarmupStart::kZero ? step : step + 1;
   if (step < c.warmup) return c.lr * static_cast<double>(risen) / static_cast<double>(c.warmup);
-  if (c.schedule == "constant") return c.lr;
-  if (c.schedule == "cooldown") {
+  if (c.schedule == Schedule::kConstant) return c.lr;
+  if (c.schedule == Schedule::kCooldown) {
     const Index start = cooldown_start(c);
     if (step < start) return c.lr;
     const double left =

@@ -2,18 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include "test_folder.h"
+
 namespace ddl {
 namespace {
+
+enum class Gate { kLinear, kTwoLayer };
+constexpr auto names_of(Gate) { return std::array{"linear", "two-layer"}; }
 
 struct Sample {
   Index layers = 12;
   double lr = 1e-3;
   bool mup = false;
   std::string residual = "ddl-cc";
+  Gate gate = Gate::kLinear;
   Options options;
   Sample() {
     options.add("model.layers", layers, "Transformer blocks").range(1, 1000);
     options.add("model.residual", residual, "residual rule").choices({"baseline", "ddl-cc", "ddl-tc"});
+    options.add("model.gate", gate, "gate branch");
     options.add("model.mup", mup, "width scaling");
     options.add("train.lr", lr, "peak learning rate").range(0, 10);
   }
@@ -107,6 +114,29 @@ TEST(Options, JsonIsCheckedLikeToml) {
   EXPECT_NE(error(R"({"model":3})"), "");
   a.lr = 11;
   EXPECT_THROW(a.options.check("here"), UserError);
+}
+
+TEST(Options, AnEnumIsReadAndWrittenByItsNames) {
+  Sample s;
+  EXPECT_NE(s.options.to_toml().find("model.gate = 'linear'\n"), std::string::npos) << s.options.to_toml();
+  s.options.load_text("model.gate = \"two-layer\"", "run.toml");
+  EXPECT_EQ(s.gate, Gate::kTwoLayer);
+  EXPECT_EQ(s.options.to_json()["model"]["gate"], "two-layer");
+  s.options.set("model.gate=linear");
+  EXPECT_EQ(s.gate, Gate::kLinear);
+  s.options.load_json(parse_json(R"({"model":{"gate":"two-layer"}})"), "config.json");
+  EXPECT_EQ(s.gate, Gate::kTwoLayer);
+
+  const std::string unknown = " is \"two-layers\", expected one of linear, two-layer (nearest: two-layer)";
+  EXPECT_EQ(s.error("model.layers = 5\nmodel.gate = \"two-layers\""), "run.toml:2: model.gate" + unknown);
+  EXPECT_EQ(message_of<UserError>([&] {
+              s.options.load_json(parse_json(R"({"model":{"gate":"two-layers"}})"), "config.json");
+            }),
+            "config.json: model.gate" + unknown);
+  EXPECT_EQ(s.error("model.gate = 1"),
+            "run.toml:1: model.gate expects one of linear, two-layer, found the integer 1");
+  EXPECT_EQ(s.layers, 12);
+  EXPECT_EQ(s.gate, Gate::kTwoLayer) << "a failed load changes nothing";
 }
 
 TEST(Options, ResolvedTomlRestoresEveryValueExactly) {

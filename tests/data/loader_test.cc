@@ -39,7 +39,7 @@ LoaderOptions options_of(Index rows, Index context, std::uint64_t seed = 1) {
 TEST(Loader, TargetsFollowInputsAcrossShards) {
   const TestFolder folder;
   const TokenStream stream = counting_stream(folder, 2000);
-  for (const char* order : {"epoch", "random"}) {
+  for (const WindowOrder order : {WindowOrder::kEpoch, WindowOrder::kRandom}) {
     LoaderOptions options = options_of(3, 16);
     options.order = order;
     const Loader loader(stream, std::nullopt, options);
@@ -110,7 +110,7 @@ TEST(Loader, MicroStepsTogetherHaveTheRowsOfOneStep) {
 TEST(Loader, AnyStepAtOnceAndSeedsMatter) {
   const TestFolder folder;
   const TokenStream stream = counting_stream(folder, 5000);
-  for (const char* order : {"epoch", "random"}) {
+  for (const WindowOrder order : {WindowOrder::kEpoch, WindowOrder::kRandom}) {
     LoaderOptions options = options_of(4, 32);
     options.order = order;
     const Loader loader(stream, std::nullopt, options);
@@ -136,7 +136,7 @@ TEST(Loader, RandomOrderReachesEveryBegin) {
   const TestFolder folder;
   const TokenStream stream = counting_stream(folder, 20);
   LoaderOptions options = options_of(1, 4);
-  options.order = "random";
+  options.order = WindowOrder::kRandom;
   const Loader loader(stream, std::nullopt, options);
   std::set<std::int32_t> begins;
   Batch batch;

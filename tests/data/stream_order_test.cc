@@ -22,7 +22,7 @@ TEST(StreamOrder, WindowsComeOneAfterAnother) {
   shards.emplace_back(folder / "s.bin");
   const TokenStream stream(std::move(shards));
   LoaderOptions options;
-  options.rows = 2, options.context = 7, options.order = "stream";
+  options.rows = 2, options.context = 7, options.order = WindowOrder::kStream;
   const Loader loader(stream, std::nullopt, options);  // 8 windows, 3 tokens left over
   Batch batch;
   for (Index step = 0; step < 9; ++step) {

@@ -80,7 +80,7 @@ class Language : public testing::Test {
  protected:
   Language() {
     config_.layers = 2, config_.width = 16, config_.heads = 2, config_.vocab = 260, config_.context = 24;
-    config_.precision = "f32";
+    config_.precision = Precision::kF32;
     weights_.emplace(config_, 3, Exec{});
     tokenizer_ = load_tokenizer("bytes");
   }

@@ -221,7 +221,7 @@ TEST(Scorer, BitsDependOnTheRequestAloneWithATwoLayerGate) {
 }
 TEST(Scorer, BitsDependOnTheRequestAloneInBf16) {
   ModelConfig config = wide_config("ddl-cc");
-  config.precision = "bf16";
+  config.precision = Precision::kBf16;
   check_bits(config);
 }
 TEST(Scorer, BitsDependOnTheRequestAloneWithARuleOfOnesOwn) {

@@ -48,7 +48,7 @@ class WaitingReply final : public ddl::HttpReply {
 ddl::ServedModelPtr small_model() {
   ddl::ModelConfig config;
   config.layers = 1, config.width = 16, config.heads = 2, config.vocab = 260, config.context = 32;
-  config.precision = "f32";
+  config.precision = ddl::Precision::kF32;
   const ddl::Exec ex;
   return std::make_shared<ddl::ServedModel>(
       "m", ddl::LoadedModel{"m", ddl::Weights(config, 1, ex), ddl::load_tokenizer("bytes")}, 4, ex);

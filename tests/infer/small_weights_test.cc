@@ -99,7 +99,7 @@ TEST(SmallWeights, WhatIsAskedForTwiceIsRefused) {
               WeightFormat::kQ8);
   }
   const LoadedModel wide = load_model(folder / "q8", {.precision = "bf16", .weights = "f32"}, Exec{});
-  EXPECT_EQ(wide.weights.config().precision, "bf16");
+  EXPECT_EQ(wide.weights.config().precision, Precision::kBf16);
   ASSERT_NE(wide.weights.copy(), nullptr);
   const LoadedModel plain = load_model(folder / "q8", {.precision = "f32", .weights = "f32"}, Exec{});
   EXPECT_TRUE(std::ranges::equal(wide.weights.values(), plain.weights.values()));

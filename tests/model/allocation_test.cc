@@ -51,12 +51,12 @@ const std::vector<std::string> kRules = rule_names();  // before other tests add
 
 TEST(Allocation, NoneAfterTheFirstStep) {
   for (const std::string& name : kRules)
-    for (const char* precision : {"f32", "bf16"})
+    for (const Precision precision : {Precision::kF32, Precision::kBf16})
       for (const char* gate : {"linear", "two-layer"}) {
         // Where bf16 is emulated, each thread widens into buffers of its own, taken at its first product.
-        if (precision == std::string("bf16") && !has_fast_bf16()) continue;
+        if (precision == Precision::kBf16 && !has_fast_bf16()) continue;
         ModelConfig m = model_config({.residual = name, .gate = gate});
-        m.precision = precision, m.recompute = "block";
+        m.precision = precision, m.recompute = Recompute::kBlock;
         const Exec ex{.threads = 2};
         counting = true;
         allocations = 0;
@@ -66,14 +66,14 @@ TEST(Allocation, NoneAfterTheFirstStep) {
         model->loss_and_grad({x.data(), y.data()}, 1, ex);
         // A thread keeps products of bf16 from its first one of a shape, and on a busy machine it may get none in the
         // first step: then a later step must be the first without.
-        int tries = precision == std::string("bf16") ? 100 : 1;
+        int tries = precision == Precision::kBf16 ? 100 : 1;
         do {
           allocations = 0;
           model->loss_and_grad({x.data(), y.data()}, 1, ex);
           model->loss({x.data(), y.data()}, {}, ex);
         } while (allocations > 0 && --tries > 0);
         counting = false;
-        EXPECT_EQ(allocations, 0) << name << " " << precision << " " << gate;
+        EXPECT_EQ(allocations, 0) << name << " " << name_of(precision) << " " << gate;
       }
 }
 

@@ -119,7 +119,7 @@ TEST_P(EveryRuleDecoding, ASequencesBitsDoNotDependOnItsCompanyOrOnThreads) {
 // rounding of the activations, eps per sublayer.
 TEST_P(EveryRuleDecoding, Bf16IsWithinItsRounding) {
   ModelConfig m = model_config({.residual = GetParam()});
-  m.width = 64, m.heads = 2, m.mlp = 0, m.precision = "bf16";
+  m.width = 64, m.heads = 2, m.mlp = 0, m.precision = Precision::kBf16;
   const Exec ex{.threads = 2};
   const Weights weights(m, 3, ex);
   const auto x = tokens(16, 1);

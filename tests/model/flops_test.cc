@@ -15,7 +15,8 @@ const std::vector<std::string> kCountedRules = rule_names();  // before a test r
 // Width C = 8, D = 4 channels (D C = 32), kernels of 4 taps, one block (2 sublayers, 3 reads).
 ModelConfig counted(const std::string& residual) {
   ModelConfig m;
-  m.layers = 1, m.width = 8, m.heads = 2, m.mlp = 7, m.vocab = 11, m.context = 3, m.precision = "f32";
+  m.layers = 1, m.width = 8, m.heads = 2, m.mlp = 7, m.vocab = 11, m.context = 3,
+  m.precision = Precision::kF32;
   m.use_residual(residual);
   for (const char* key : {"model.channels", "model.state_kernel", "model.embed_kernel"})
     set_if_known(m, key, "4");
@@ -94,12 +95,13 @@ TEST(Flops, OfRecomputationStandApart) {
   ModelConfig m = counted("ddl-cc");
   const double none = plan_model(m, {1, 3}).backward.total();
   const double gate_up = 2 * 2 * 7 * 8, qkv = 2 * 3 * 8 * 8;
-  for (const auto& [recompute, again] :
-       {std::pair{"none", 0.0}, {"mlp", gate_up}, {"block", gate_up + qkv + 64}}) {
+  for (const auto& [recompute, again] : {std::pair{Recompute::kNone, 0.0},
+                                         {Recompute::kMlp, gate_up},
+                                         {Recompute::kBlock, gate_up + qkv + 64}}) {
     m.recompute = recompute;
     const ModelPlan plan = plan_model(m, {1, 3});
-    EXPECT_EQ(plan.recomputed, again) << recompute;
-    EXPECT_EQ(plan.backward.total(), none) << recompute;
+    EXPECT_EQ(plan.recomputed, again) << name_of(recompute);
+    EXPECT_EQ(plan.backward.total(), none) << name_of(recompute);
   }
 }
 

@@ -152,7 +152,7 @@ TEST_P(EveryRule, BitsDoNotDependOnThreadsOrRecomputation) {
   const auto x = tokens(80, 1, 50), y = tokens(80, 2, 50);
   std::vector<float> grads;
   double loss = 0;
-  for (const char* recompute : {"none", "mlp", "block"})
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kMlp, Recompute::kBlock})
     for (int threads : {1, 2}) {
       m.recompute = recompute;
       const Exec ex{.threads = threads};
@@ -163,9 +163,9 @@ TEST_P(EveryRule, BitsDoNotDependOnThreadsOrRecomputation) {
         grads.assign(model->gradients().begin(), model->gradients().end());
         loss = l;
       }
-      EXPECT_EQ(l, loss) << recompute << threads;
+      EXPECT_EQ(l, loss) << name_of(recompute) << threads;
       EXPECT_TRUE(std::equal(grads.begin(), grads.end(), model->gradients().begin()))
-          << recompute << " " << threads;
+          << name_of(recompute) << " " << threads;
       model->loss_and_grad({x.data(), y.data()}, 1, ex);
       for (const Param& p : model->weights().table().list()) {
         const float *once = grads.data(), *twice = model->gradients().data();
@@ -211,7 +211,7 @@ TEST_P(EveryRule, Bf16IsWithinItsRounding) {
   const auto rounded = trainable(m, {2, 40}, 3, ex);
   for (float& w : rounded->weights().values()) w = to_float(to_bf16(w));
   rounded->upload(ex);
-  m.precision = "bf16";
+  m.precision = Precision::kBf16;
   const auto b16 = trainable(m, {2, 40}, 3, ex);
   const double loss32 = f32->loss_and_grad({x.data(), y.data()}, 1, ex);
   const double loss16 = b16->loss_and_grad({x.data(), y.data()}, 1, ex);

@@ -48,7 +48,7 @@ Coordinates measure(Index width, const std::string& residual, Scaling scaling) {
   ModelConfig m;
   m.layers = 1, m.width = width, m.heads = width / 64, m.vocab = 64, m.context = 32,
   m.use_residual("recording");
-  m.precision = "f32", m.mup = true, m.base_width = 128;
+  m.precision = Precision::kF32, m.mup = true, m.base_width = 128;
   if (scaling == Scaling::kWeightsDoNotScale)
     m.hidden_std_factor *= std::sqrt(static_cast<double>(width) / static_cast<double>(m.base_width));
   const Index B = 1, T = 32, N = B * T;

@@ -38,7 +38,7 @@ inline bool has_option(const std::string& rule, const std::string& key) {
 inline ModelConfig model_config(const Case& c) {
   ModelConfig m;
   m.layers = 2, m.width = 8, m.heads = 2, m.mlp = 7, m.vocab = 11, m.context = 16;
-  m.precision = "f32", m.mup = c.mup, m.base_width = 16;
+  m.precision = Precision::kF32, m.mup = c.mup, m.base_width = 16;
   m.use_residual(c.residual);
   set_if_known(m, "model.channels", std::to_string(c.channels));
   set_if_known(m, "model.value", c.value);

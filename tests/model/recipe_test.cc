@@ -246,7 +246,7 @@ Stepped step_of(const OptimizerConfig& config, const ParamTable& table, double f
 TEST(Recipe, WhatDecaysAndWhoseRatesScale) {
   const ParamTable table = param_table(with("ddl-cc", {"model.channel_compressor=convolution"}));
   OptimizerConfig ours, theirs;
-  theirs.decay = "all-but-norms", theirs.mup_rates = "all-but-embedding";
+  theirs.decay = Decays::kAllButNorms, theirs.mup_rates = MupRates::kAllButEmbedding;
   const Stepped a = step_of(ours, table, 4), b = step_of(theirs, table, 4);
   Index norms = 0;
   for (const Param& p : table.list()) {
@@ -270,7 +270,7 @@ TEST(Recipe, BothEnginesTakeTheSameSteps) {
   const std::vector<std::string> sets = {"model.mup=true", "model.compressor=block",
                                          "model.channel_compressor=convolution", "model.norm_eps=1e-4"};
   OptimizerConfig theirs;
-  theirs.decay = "all-but-norms", theirs.mup_rates = "all-but-embedding";
+  theirs.decay = Decays::kAllButNorms, theirs.mup_rates = MupRates::kAllButEmbedding;
   const auto x = tokens(8, 1), y = tokens(8, 2);
   const auto trained = [&](const char* engine, const OptimizerConfig& c) {
     ModelConfig m = with("ddl-cc", sets);
@@ -292,7 +292,10 @@ TEST(Recipe, BothEnginesTakeTheSameSteps) {
   const double rounding = apart(native, trained("model.engine=reference", theirs));
   for (const bool decay : {true, false}) {
     OptimizerConfig other = theirs;
-    (decay ? other.decay : other.mup_rates) = "matrices";
+    if (decay)
+      other.decay = Decays::kMatrices;
+    else
+      other.mup_rates = MupRates::kMatrices;
     EXPECT_GT(apart(native, trained("model.engine=native", other)), 100 * rounding) << decay;
   }
 }

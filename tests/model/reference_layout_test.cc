@@ -40,7 +40,7 @@ Weights import_from(const std::string& folder) {
   const StoredModel stored(folder);
   EXPECT_EQ(stored.layout(), StoredLayout::kReleased);
   ModelConfig config = stored.config();
-  config.precision = "f32";  // as in the tests' other models; "auto" is bf16 on some machines
+  config.precision = Precision::kF32;  // as in the tests' other models; "auto" is bf16 on some machines
   Weights weights(config, 9, Exec{});
   stored.load(weights, Exec{});
   return weights;

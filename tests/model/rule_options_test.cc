@@ -150,12 +150,12 @@ TEST(RuleOptions, ThoseThatBothHaveSurviveAChangeOfRule) {
   m.use_residual("wo-cc");
   EXPECT_EQ(m.residual(), "wo-cc");
   EXPECT_EQ(m.rule<DeltaOptions>().channels, 2);
-  EXPECT_EQ(m.rule<DeltaOptions>().gate, "two-layer");
+  EXPECT_EQ(m.rule<DeltaOptions>().gate, GateBranch::kTwoLayer);
   EXPECT_EQ(m.rule<DeltaOptions>().k_eps, 0.001);
   m.set("model.residual=ddl-dv1");  // the same by key
-  EXPECT_EQ(m.rule<DeltaOptions>().gate, "two-layer");
+  EXPECT_EQ(m.rule<DeltaOptions>().gate, GateBranch::kTwoLayer);
   m.use_residual("ddl-cc");
-  EXPECT_EQ(m.rule<DeltaOptions>().gate, "two-layer");
+  EXPECT_EQ(m.rule<DeltaOptions>().gate, GateBranch::kTwoLayer);
   EXPECT_EQ(m.rule<DeltaOptions>().channels, 4) << "forgotten by ddl-dv1, which has none";
 }
 
@@ -267,9 +267,9 @@ TEST(RuleOptions, AnOlderConfigurationWithAllOptionsStillLoads) {
   EXPECT_TRUE(plain.mup);
   const ModelConfig delta = parse("ddl-cc");
   EXPECT_EQ(delta.rule<DeltaOptions>().channels, 2);
-  EXPECT_EQ(delta.rule<DeltaOptions>().compressor, "block");
+  EXPECT_EQ(delta.rule<DeltaOptions>().compressor, Compressor::kBlock);
   EXPECT_EQ(delta.rule<DeltaOptions>().beta_init, 0.5);
-  EXPECT_EQ(delta.rule<DeltaOptions>().value, "biased");
+  EXPECT_EQ(delta.rule<DeltaOptions>().value, ValueBranch::kBiased);
   EXPECT_EQ(delta.rule<DeltaOptions>().state_kernel, 4) << "not one of ddl-cc's";
 
   // What no rule ever had is still an error.

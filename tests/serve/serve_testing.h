@@ -36,7 +36,7 @@ inline Weights small_weights(const std::string& residual = "ddl-cc", std::uint64
   ModelConfig config;
   config.layers = 2, config.width = 32, config.heads = 2, config.mlp = 48, config.vocab = 260,
   config.context = 96;
-  config.precision = "f32";
+  config.precision = Precision::kF32;
   config.use_residual(residual);
   Weights weights(config);
   for (const Param& p : weights.table().list()) {

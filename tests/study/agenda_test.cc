@@ -163,8 +163,8 @@ TEST(Agenda, ADivergedSeedLeavesTheQuestionUndecidedAndSaysSo) {
   });
   const Answer answer = answer_questions(study, records).front();
   EXPECT_EQ(answer.verdict, Verdict::kUndecided);
-  EXPECT_NE(answer.line("loss").find("in 1 of 12 pairs a run diverged"), std::string::npos)
-      << answer.line("loss");
+  EXPECT_NE(answer.line(StudyMetric::kLoss).find("in 1 of 12 pairs a run diverged"), std::string::npos)
+      << answer.line(StudyMetric::kLoss);
 }
 
 // The level is 1 - p of the look that decided: here the first of the usual three, and the last.
@@ -172,12 +172,12 @@ TEST(Answers, AnIntervalComesWithItsLevel) {
   const TestFolder folder;
   const Study study = make_study(folder, study_text());
   const auto all = answer_questions(study, simulate(study, confirmed(-0.5, 0.01)));
-  EXPECT_NE(all.front().line("loss").find("] (99.95%) after 4 pairs: better"), std::string::npos)
-      << all.front().line("loss");
+  EXPECT_NE(all.front().line(StudyMetric::kLoss).find("] (99.95%) after 4 pairs: better"), std::string::npos)
+      << all.front().line(StudyMetric::kLoss);
   EXPECT_DOUBLE_EQ(answers_json(all)[0]["level"].get<double>(), 0.9995);
   const Answer open = answer_questions(study, simulate(study, confirmed(0, 0.2))).front();
-  EXPECT_NE(open.line("loss").find("] (95.5%) after 12 pairs: undecided"), std::string::npos)
-      << open.line("loss");
+  EXPECT_NE(open.line(StudyMetric::kLoss).find("] (95.5%) after 12 pairs: undecided"), std::string::npos)
+      << open.line(StudyMetric::kLoss);
   EXPECT_TRUE(answers_json(answer_questions(study, Records()))[0]["level"].is_null()) << "no interval yet";
 }
 

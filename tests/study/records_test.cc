@@ -36,9 +36,9 @@ TEST(Records, ComeBackAsTheyWereWritten) {
 TEST(Records, ARunThatDivergedIsInfinitelyBad) {
   const TestFolder folder;
   TrialRecord record = example(make_study(folder, study_text()));
-  EXPECT_EQ(record.result("loss"), 3.0000000000000004);
+  EXPECT_EQ(record.result(StudyMetric::kLoss), 3.0000000000000004);
   record.diverged = true;
-  EXPECT_EQ(record.result("loss"), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(record.result(StudyMetric::kLoss), std::numeric_limits<double>::infinity());
 }
 
 TEST(Records, WhatIsDamagedOrOfAnotherStudyIsLeftOutWithAReason) {

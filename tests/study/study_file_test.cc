@@ -36,7 +36,7 @@ pairs = 2
 p = 0.01
 )"));
   EXPECT_EQ(study.title, "A test");
-  EXPECT_EQ(study.metric, "loss");
+  EXPECT_EQ(study.metric, StudyMetric::kLoss);
   EXPECT_EQ(study.hash.size(), 64u);
   EXPECT_EQ(study.scales, (std::vector<double>{0.5, 1, 2}));
   EXPECT_EQ(study.tuning_seeds, (std::vector<Index>{1, 2}));

@@ -69,7 +69,7 @@ TEST(StudyRun, ARunThatDivergesIsAResult) {
   const auto record = runner.run({"XS", "baseline", Stage::kTune, 1e6, 1, 1}, [](const std::string&) {});
   ASSERT_TRUE(record.has_value());
   EXPECT_TRUE(record->diverged);
-  EXPECT_EQ(record->result("loss"), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(record->result(StudyMetric::kLoss), std::numeric_limits<double>::infinity());
 }
 
 // A run that ended, and whose process was killed before the record was written.
@@ -111,7 +111,7 @@ TEST(StudyRun, ADamagedRunIsSetAsideAndRepeated) {
   std::string told;
   const auto again = runner.run(trial, [&](const std::string& problem) { told = problem; });
   ASSERT_TRUE(again.has_value());
-  EXPECT_EQ(again->result("loss"), good->result("loss"));
+  EXPECT_EQ(again->result(StudyMetric::kLoss), good->result(StudyMetric::kLoss));
   EXPECT_NE(told.find("damaged, set aside"), std::string::npos) << told;
   EXPECT_TRUE(std::filesystem::exists(folder + ".damaged-1"));
 }
@@ -160,7 +160,7 @@ TEST(StudyRun, RefusesBeforeTheFirstRun) {
   short_budget.sizes[0].tokens = {100};
   EXPECT_THROW(StudyCosts(short_budget, data, kOneThread), UserError);
   Study no_answers = s.study;
-  no_answers.metric = "wrong_answers";
+  no_answers.metric = StudyMetric::kWrongAnswers;
   EXPECT_NO_THROW(StudyCosts(no_answers, data, kOneThread));  // this data knows its answers
   Study one_budget = s.study;
   one_budget.sizes[0].tokens = {3840};

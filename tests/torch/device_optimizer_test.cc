@@ -13,7 +13,7 @@ const Exec kOneCore{.threads = 1};
 ModelConfig small_config() {
   ModelConfig m;
   m.layers = 1, m.width = 16, m.heads = 2, m.vocab = 31, m.context = 8, m.mup = true, m.base_width = 64;
-  m.precision = "f32";
+  m.precision = Precision::kF32;
   return m;
 }
 
@@ -89,7 +89,7 @@ void check_updates(const OptimizerConfig& config) {
 TEST(DeviceOptimizer, AdamW) { check_updates({}); }
 TEST(DeviceOptimizer, AdamWWithDecayClippingAndAverage) {
   OptimizerConfig config;
-  config.weight_decay = 0.1, config.clip = 0.5, config.average = 0.99, config.decay = "all-but-norms";
+  config.weight_decay = 0.1, config.clip = 0.5, config.average = 0.99, config.decay = Decays::kAllButNorms;
   check_updates(config);
 }
 TEST(DeviceOptimizer, Muon) {

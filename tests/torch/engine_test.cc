@@ -32,7 +32,7 @@ struct Try {
 ModelConfig config_of(const Try& t) {
   ModelConfig m;
   m.layers = 2, m.width = t.width, m.heads = 2, m.vocab = 211, m.context = 32;
-  m.precision = "f32", m.mup = true, m.base_width = 128;
+  m.precision = Precision::kF32, m.mup = true, m.base_width = 128;
   m.use_residual(t.rule);
   for (const std::string& set : t.sets) m.set(set);
   return m;

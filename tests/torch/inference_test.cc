@@ -240,7 +240,7 @@ TEST_P(EveryRuleInferring, ScoresTreesAsNativeDoes) {
 // A few roundings to 8 bits per sublayer, as between native's own ways to decode (tests/model/decoder_test.cc).
 TEST_P(EveryRuleInferring, Bf16IsNearTheNativeBf16) {
   ModelConfig m = model_config({.residual = GetParam()});
-  m.width = 64, m.heads = 2, m.mlp = 0, m.precision = "bf16";
+  m.width = 64, m.heads = 2, m.mlp = 0, m.precision = Precision::kBf16;
   const Weights weights(m, 3, kCore);
   const Sequence s{tokens(16, 1), {}, 1};
   const auto expected = decode(*make_decoder(weights, {.slots = 2}, kCore), s, {16});
@@ -337,7 +337,7 @@ TEST(TorchInference, TellsItsCaches) {
 // model.precision = "auto" asks where the engine computes; on the CPU that is what native asks.
 TEST(TorchInference, AutoPrecisionOnTheCpuIsNatives) {
   ModelConfig native = model_config({}), torch = native;
-  native.precision = torch.precision = "auto", torch.engine = "torch";
+  native.precision = torch.precision = Precision::kAuto, torch.engine = "torch";
   EXPECT_EQ(torch.uses_bf16(), native.uses_bf16());
   EXPECT_EQ(find_engine("torch").has_fast_bf16(), find_engine("native").has_fast_bf16());
   EXPECT_FALSE(find_engine("reference").has_fast_bf16());

@@ -49,9 +49,9 @@ TEST(Paper, ConfigurationsFollowTheAuthors) {
                                    "wo-dv1", "wo-tc", "wo-cc"}) {
       const RunConfig c = paper_config(size, rule);
       EXPECT_EQ(c.train.min_lr, 5e-5);
-      EXPECT_EQ(c.train.optimizer.decay, "all-but-norms");
-      EXPECT_EQ(c.train.optimizer.mup_rates, "all-but-embedding");
-      EXPECT_EQ(c.train.data_order, "random");
+      EXPECT_EQ(c.train.optimizer.decay, Decays::kAllButNorms);
+      EXPECT_EQ(c.train.optimizer.mup_rates, MupRates::kAllButEmbedding);
+      EXPECT_EQ(c.train.data_order, WindowOrder::kRandom);
       EXPECT_EQ(c.train.seed, 42);
       EXPECT_EQ(c.train.eval_windows, size == "small" ? 200 * 24 : 200 * 20);
       EXPECT_EQ(learning_rate(c.train, 0), 0);
@@ -60,21 +60,21 @@ TEST(Paper, ConfigurationsFollowTheAuthors) {
       EXPECT_DOUBLE_EQ(learning_rate(c.train, 100000), 5e-5);
       if (rule == "baseline") continue;
       const DeltaOptions& o = c.model.rule<DeltaOptions>();
-      EXPECT_EQ(o.value_bias_start, "uniform") << rule;
+      EXPECT_EQ(o.value_bias_start, ValueBiasStart::kUniform) << rule;
       if (rule.ends_with("dv1")) continue;
-      EXPECT_EQ(o.compressor, "block") << rule;
-      EXPECT_EQ(o.compressor_start, "normal") << rule;
+      EXPECT_EQ(o.compressor, Compressor::kBlock) << rule;
+      EXPECT_EQ(o.compressor_start, CompressorStart::kNormal) << rule;
       EXPECT_EQ(o.channel_taps(), rule.find("-cc") != rule.npos ? 4 : 0) << rule;
     }
 }
 
 TEST(Schedule, WarmUpMayStartAtZero) {
   TrainConfig c;
-  c.lr = 2, c.warmup = 4, c.steps = 104, c.warmup_start = "zero";
+  c.lr = 2, c.warmup = 4, c.steps = 104, c.warmup_start = WarmupStart::kZero;
   EXPECT_EQ(learning_rate(c, 0), 0);
   EXPECT_DOUBLE_EQ(learning_rate(c, 3), 1.5);
   EXPECT_DOUBLE_EQ(learning_rate(c, 4), 2);
-  c.warmup_start = "first";
+  c.warmup_start = WarmupStart::kFirst;
   EXPECT_DOUBLE_EQ(learning_rate(c, 0), 0.5);
 }
 

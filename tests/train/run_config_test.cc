@@ -22,7 +22,7 @@ TEST(RunConfig, AppliesPresetThenFileThenSets) {
   EXPECT_EQ(c.model.width, 768);
   EXPECT_EQ(c.model.layers, 3);
   EXPECT_EQ(c.train.lr, 0.25);
-  EXPECT_EQ(c.train.data_order, "random");
+  EXPECT_EQ(c.train.data_order, WindowOrder::kRandom);
   EXPECT_EQ(c.model.vocab, 0);                                          // the data's
   EXPECT_EQ(load_run_config({"mini", "", file, {}}).model.width, 320);  // the command line's preset wins
   EXPECT_EQ(load_run_config({"", "", "", {}}).preset, "tiny");
@@ -74,7 +74,7 @@ TEST(RunConfig, EveryConfigurationFileIsValid) {
     EXPECT_EQ(adamw.beta2, 0.95);
     EXPECT_EQ(c.train.optimizer.weight_decay, 0.1);
     EXPECT_EQ(c.train.optimizer.clip, 1.0);
-    EXPECT_EQ(c.train.schedule, "cosine");
+    EXPECT_EQ(c.train.schedule, Schedule::kCosine);
     EXPECT_EQ(entry.path().stem().string(), c.preset + "-" + c.model.residual());
     EXPECT_TRUE(c.model.mup);
   }
@@ -107,7 +107,8 @@ TEST(RunConfig, ResumeMayChangeSomeThings) {
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.seed = 9; }), "train.seed"));
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.batch = 9; }), "train.batch"));
   EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.accumulate = 9; }), "train.accumulate"));
-  EXPECT_TRUE(contains(refused([](RunConfig& c) { c.train.data_order = "random"; }), "data.order"));
+  EXPECT_TRUE(
+      contains(refused([](RunConfig& c) { c.train.data_order = WindowOrder::kRandom; }), "data.order"));
 }
 
 TEST(ConfigJson, RestoresTheModelAndRefusesContradictions) {

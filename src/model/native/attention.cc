@@ -33,7 +33,7 @@ template <class T>
 void Attention<T>::plan(Arena& arena, const Room& room) {
   const Index N = room.tokens;
   positions_ = room.positions;
-  const bool keep = room.training && config_.recomputes() != Recompute::kBlock;
+  const bool keep = room.training && config_.recompute != Recompute::kBlock;
   saved_.assign(params_.size(), {});
   for (std::size_t i = 0; i < saved_.size(); ++i) {
     if (i > 0 && !keep) {
@@ -115,7 +115,7 @@ void Attention<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, con
   const Params& at = params_[layer];
   const Saved& saved = saved_[layer];
   const Index N = tokens.count, T_ = tokens.sequence_length;
-  if (config_.recomputes() == Recompute::kBlock) {
+  if (config_.recompute == Recompute::kBlock) {
     project(layer, context_NC, DenseProducts<T>(numbers_), N, ex);
     attend_whole(layer, tokens, ex);
   } else {

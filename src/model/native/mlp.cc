@@ -27,7 +27,7 @@ void Mlp<T>::add_params(ParamTable& table) {
 template <class T>
 void Mlp<T>::plan(Arena& arena, const Room& room) {
   const Index N = room.tokens;
-  const bool keep = room.training && config_.recomputes() == Recompute::kNone;
+  const bool keep = room.training && config_.recompute == Recompute::kNone;
   gate_up_N2F_.assign(params_.size(), nullptr);
   for (std::size_t i = 0; i < gate_up_N2F_.size(); ++i)
     gate_up_N2F_[i] = i == 0 || keep ? arena.take<T>("MLP: gate and up", N * 2 * F_) : gate_up_N2F_[0];
@@ -59,7 +59,7 @@ void Mlp<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, const T* 
                       const Tokens& tokens, const Exec& ex) {
   const Params& at = params_[layer];
   const Index N = tokens.count;
-  if (config_.recomputes() != Recompute::kNone) project(layer, context_NC, DenseProducts<T>(numbers_), N, ex);
+  if (config_.recompute != Recompute::kNone) project(layer, context_NC, DenseProducts<T>(numbers_), N, ex);
   {
     const ProfileScope scope("gemm", ex);
     linear_bwd_input<T, T>(dhidden_NF_, Write::kOverwrite, dh_NC, w(at.out), N, C_, F_, ex);

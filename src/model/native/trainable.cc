@@ -52,8 +52,8 @@ ModelPlan plan_network(const ModelConfig& config, BatchShape shape, int threads)
   plan.backward.head = 2 * plan.forward.head;
   plan.backward.residual = network.residual().flops_backward();
   // What the sublayers' backward passes compute again: the input products, and attention itself.
-  if (config.recomputes() != Recompute::kNone) plan.recomputed += L * 2 * 2 * C * F;
-  if (config.recomputes() == Recompute::kBlock) plan.recomputed += L * 2 * 3 * C * C + plan.forward.attention;
+  if (config.recompute != Recompute::kNone) plan.recomputed += L * 2 * 2 * C * F;
+  if (config.recompute == Recompute::kBlock) plan.recomputed += L * 2 * 3 * C * C + plan.forward.attention;
   plan.cache_bytes_per_token = 2 * config.layers * config.width * static_cast<Index>(sizeof(T));
   plan.cache_bytes_per_sequence = network.residual().remembered_floats() * static_cast<Index>(sizeof(float));
   plan.state_bytes_per_token = network.residual().state_floats() * sizeof(float);

@@ -55,8 +55,8 @@ ParamTable with_optimizer_choices(const ParamTable& table, const OptimizerConfig
   auto owner = owners.begin();
   return table.with_choices([&](Param& p) {
     p.updated_here = *owner++ == config.share.rank;
-    if (config.decay == "all-but-norms") p.decays = !p.norm;
-    if (config.mup_rates == "all-but-embedding") p.scaled_rate = !p.embedding;
+    if (config.decay == Decays::kAllButNorms) p.decays = !p.norm;
+    if (config.mup_rates == MupRates::kAllButEmbedding) p.scaled_rate = !p.embedding;
   });
 }
 
@@ -77,10 +77,8 @@ void OptimizerConfig::describe(Options& o) {
   o.add("train.optimizer", name, "what makes an update of a gradient").choices(optimizer_names());
   describe_chosen(o, "train.optimizer", name, *own, all);
   o.add("train.weight_decay", weight_decay, "of the tensors that train.decay says").range(0, 100);
-  o.add("train.decay", decay, "what decays: matrices and the embedding, or all but norms")
-      .choices({"matrices", "all-but-norms"});
-  o.add("train.mup_rates", mup_rates, "whose rate mup scales: hidden matrices', or all but the embedding's")
-      .choices({"matrices", "all-but-embedding"});
+  o.add("train.decay", decay, "what decays: matrices and the embedding, or all but norms");
+  o.add("train.mup_rates", mup_rates, "whose rate mup scales: hidden matrices', or all but the embedding's");
   o.add("train.clip", clip, "largest global gradient norm; 0 means no limit").range(0, 1e30);
   o.add("train.ema", average, "decay of the weights' average, which is validated and used; 0: off")
       .range(0, 0.9999999);

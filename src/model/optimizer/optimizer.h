@@ -3,6 +3,7 @@
 // that a ParamTable lays out and know no model. How to add one: docs/add-an-optimizer.md.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -25,16 +26,21 @@ struct StateShare {
 // The rank that has the state of each tensor: runs of neighbours of about equal size.
 std::vector<int> state_owners(const ParamTable& table, int ranks);
 
+enum class Decays { kMatrices, kAllButNorms };
+constexpr auto names_of(Decays) { return std::array{"matrices", "all-but-norms"}; }
+enum class MupRates { kMatrices, kAllButEmbedding };
+constexpr auto names_of(MupRates) { return std::array{"matrices", "all-but-embedding"}; }
+
 // What every optimizer has, and the options of the chosen one.
 struct OptimizerConfig {
   std::string name = "adamw";
-  OptionSetPtr own;                    // of the type `name` has; see choose()
-  double weight_decay = 0.1;           // decoupled: p loses lr * weight_decay * p
-  std::string decay = "matrices";      // what decays
-  std::string mup_rates = "matrices";  // whose learning rate mup scales
-  double clip = 1.0;                   // 0: off
-  double average = 0;                  // decay of the average of weights; 0: none
-  StateShare share;                    // no option: which ranks there are is not the run's to say
+  OptionSetPtr own;                          // of the type `name` has; see choose()
+  double weight_decay = 0.1;                 // decoupled: p loses lr * weight_decay * p
+  Decays decay = Decays::kMatrices;          // what decays
+  MupRates mup_rates = MupRates::kMatrices;  // whose learning rate mup scales
+  double clip = 1.0;                         // 0: off
+  double average = 0;                        // decay of the average of weights; 0: none
+  StateShare share;                          // no option: which ranks there are is not the run's to say
 
   OptimizerConfig() { choose("adamw"); }
   void choose(const std::string& optimizer);  // with its defaults; throws UserError where there is none such

@@ -16,7 +16,7 @@ namespace {
 struct AdditiveExpandedOptions final : OptionSetOf<AdditiveExpandedOptions> {
   Index channels = 4;
   Index embed_kernel = 4;
-  std::string compressor = "sublayer";
+  Compressor compressor = Compressor::kSublayer;
   void describe(Options& o) override {
     describe_expanded_state(o, channels, compressor);
     describe_embedding_convolution(o, embed_kernel);
@@ -59,7 +59,7 @@ FusedSpec additive_expanded_spec(const ModelConfig& config) {
                  .read = Read::kChannel,
                  .channels = D,
                  .embed_taps = options.embed_kernel,
-                 .compressor_per_block = options.compressor == "block"};
+                 .compressor_per_block = options.compressor == Compressor::kBlock};
   spec.write = std::make_shared<AdditiveExpandedCoefficients>();
   spec.branch_prefix = "write";
   spec.branches = {{.name = "static", .rows = D, .input = BranchInput::kNone, .bias = Init::constant(1)},
@@ -115,7 +115,7 @@ class AdditiveExpandedOracle : public ref::PaperRule<Num> {
             .expand = ref::Expand::conv,
             .read = ref::Read::channel,
             .write = ref::Write::own,
-            .compressor_per_sublayer = options.compressor == "sublayer"};
+            .compressor_per_sublayer = options.compressor == Compressor::kSublayer};
   }
   const Index layers_;
 };

@@ -60,11 +60,10 @@ const Wiring& wiring_of(const ModelConfig& config) {
 
 }  // namespace
 
-void describe_expanded_state(Options& o, Index& channels, std::string& compressor) {
+void describe_expanded_state(Options& o, Index& channels, Compressor& compressor) {
   o.add("model.channels", channels, "value channels per feature (d_v) of the expanded state")
       .range(1, kMaxChannels);
-  o.add("model.compressor", compressor, "one compressor per sublayer, or one per block (released code)")
-      .choices({"sublayer", "block"});
+  o.add("model.compressor", compressor, "one compressor per sublayer, or one per block (released code)");
 }
 
 void describe_embedding_convolution(Options& o, Index& taps) {
@@ -76,29 +75,25 @@ void DeltaOptions::describe(Options& o) {
     describe_expanded_state(o, channels, compressor);
     o.add("model.compressor_start", compressor_start,
           "compressors start as a plain average, or normal as hidden weights do")
-        .choices({"average", "normal"})
         .changes(Options::Changes::kStart);
   }
   if (reads_tokens_)
     o.add("model.state_kernel", state_kernel, "taps of the token compressor").range(1, kMaxTaps);
   if (reads_channels_) {
     o.add("model.channel_compressor", channel_compressor,
-          "a weight per feature and channel, or a convolution and a read vector")
-        .choices({"weights", "convolution"});
+          "a weight per feature and channel, or a convolution and a read vector");
     o.add("model.channel_kernel", channel_kernel, "taps of that convolution; 0 means as many as channels")
         .range(0, kMaxChannels);
   }
   if (has_conv_) describe_embedding_convolution(o, embed_kernel);
-  o.add("model.gate", gate, "gate branch").choices({"linear", "two-layer"});
+  o.add("model.gate", gate, "gate branch");
   o.add("model.gate_hidden", gate_hidden, "hidden width of the two-layer gate").range(1, 4096);
   o.add("model.beta_init", beta_init, "the gate's starting value, 0 to 2")
       .range(0, 2)
       .changes(Options::Changes::kStart);
-  o.add("model.value", value, "value branch: 4 sigmoid(W x + b), W c + b, or the paper's W c")
-      .choices({"sigmoid", "biased", "linear"});
+  o.add("model.value", value, "value branch: 4 sigmoid(W x + b), W c + b, or the paper's W c");
   o.add("model.value_bias_start", value_bias_start,
         "b starts at 0 (2 without the sigmoid), or uniform within 1/sqrt(width)")
-      .choices({"constant", "uniform"})
       .changes(Options::Changes::kStart);
   o.add("model.k_eps", k_eps, "guard of the direction's norm").range(0, 1);
   o.add("model.store_state", store_state, "keep the state of every sublayer instead of walking it back")
@@ -113,20 +108,20 @@ BranchSpec DeltaOptions::gate_branch(const std::string& name, const ModelConfig&
           .scale = 2,
           .weight = Init::normal(config.hidden_std()),
           .bias = Init::constant(std::log(p / (1 - p))),
-          .hidden = gate == "two-layer" ? gate_hidden : 0};
+          .hidden = gate == GateBranch::kTwoLayer ? gate_hidden : 0};
 }
 
 BranchSpec DeltaOptions::value_branch(Index channels_written, const ModelConfig& config) const {
   BranchSpec branch{.name = "v_proj", .rows = channels_written, .weight = Init::normal(config.hidden_std())};
-  if (value == "sigmoid") {
+  if (value == ValueBranch::kSigmoid) {
     branch.input = BranchInput::kUnnormed;
     branch.activation = Activation::kSigmoid;
     branch.scale = kValueScale;
     branch.bias = Init::constant(0);
-  } else if (value == "biased") {
+  } else if (value == ValueBranch::kBiased) {
     branch.bias = Init::constant(2);
   }
-  if (branch.bias && value_bias_start == "uniform")
+  if (branch.bias && value_bias_start == ValueBiasStart::kUniform)
     branch.bias = Init::uniform(1 / std::sqrt(static_cast<double>(config.width)));
   return branch;
 }
@@ -143,12 +138,12 @@ ref::PaperChoices DeltaOptions::oracle_choices(Expand expand, Read read, ref::Wr
            : read == Read::kChannel ? ref::Read::channel
                                     : ref::Read::identity;
   c.write = write;
-  c.gate = gate == "linear" ? ref::Gate::linear : ref::Gate::two_layer;
+  c.gate = gate == GateBranch::kLinear ? ref::Gate::linear : ref::Gate::two_layer;
   c.gate_hidden = gate_hidden;
-  c.value = value == "sigmoid"  ? ref::Value::sigmoid
-            : value == "biased" ? ref::Value::biased
-                                : ref::Value::linear;
-  c.compressor_per_sublayer = compressor == "sublayer";
+  c.value = value == ValueBranch::kSigmoid  ? ref::Value::sigmoid
+            : value == ValueBranch::kBiased ? ref::Value::biased
+                                            : ref::Value::linear;
+  c.compressor_per_sublayer = compressor == Compressor::kSublayer;
   c.channel_kernel = channel_taps();
   c.k_eps = k_eps;
   return c;
@@ -161,8 +156,8 @@ FusedSpec DeltaOptions::stream(Expand expand, Read read) const {
           .embed_taps = embed_kernel,
           .state_taps = state_kernel,
           .channel_taps = channel_taps(),
-          .compressor_normal = compressor_start == "normal",
-          .compressor_per_block = compressor == "block",
+          .compressor_normal = compressor_start == CompressorStart::kNormal,
+          .compressor_per_block = compressor == Compressor::kBlock,
           .store_state = store_state};
 }
 
@@ -192,7 +187,7 @@ std::string why_not_released(const ModelConfig& config) {
   if (wiring.update == Wiring::kAdd) return "";
   if (wiring.update == Wiring::kWriteOnly) return "a write-only rule";
   const auto& options = config.rule<DeltaOptions>();
-  if (wiring.read != Read::kIdentity && options.compressor != "block")
+  if (wiring.read != Read::kIdentity && options.compressor != Compressor::kBlock)
     return "model.compressor is \"sublayer\"; its blocks have one compressor for both sublayers "
            "(model.compressor=block trains such a model)";
   if (config.norm_eps != 1e-5)
@@ -200,8 +195,9 @@ std::string why_not_released(const ModelConfig& config) {
   if (wiring.read == Read::kChannel && options.channel_taps() > options.channels)
     return fmt::format("model.channel_kernel is {}, more than its {} channels", options.channel_taps(),
                        options.channels);
-  if (options.value != "sigmoid")
-    return fmt::format("model.value is \"{}\"; its value branch is 4 sigmoid(W x + b)", options.value);
+  if (options.value != ValueBranch::kSigmoid)
+    return fmt::format("model.value is \"{}\"; its value branch is 4 sigmoid(W x + b)",
+                       name_of(options.value));
   return "";
 }
 

@@ -1,6 +1,7 @@
 // The built-in rules, and the options that the delta family shares.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,19 @@
 
 namespace ddl {
 
+enum class Compressor { kSublayer, kBlock };
+constexpr auto names_of(Compressor) { return std::array{"sublayer", "block"}; }
+enum class CompressorStart { kAverage, kNormal };
+constexpr auto names_of(CompressorStart) { return std::array{"average", "normal"}; }
+enum class ChannelCompressor { kWeights, kConvolution };
+constexpr auto names_of(ChannelCompressor) { return std::array{"weights", "convolution"}; }
+enum class GateBranch { kLinear, kTwoLayer };
+constexpr auto names_of(GateBranch) { return std::array{"linear", "two-layer"}; }
+enum class ValueBranch { kSigmoid, kBiased, kLinear };
+constexpr auto names_of(ValueBranch) { return std::array{"sigmoid", "biased", "linear"}; }
+enum class ValueBiasStart { kConstant, kUniform };
+constexpr auto names_of(ValueBiasStart) { return std::array{"constant", "uniform"}; }
+
 // Options of rules that write along k with a gate and a target. Which of them a rule lists depends on how it
 // makes and reads its state.
 struct DeltaOptions final : OptionSetOf<DeltaOptions> {
@@ -18,15 +32,15 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
   Index channels = 4;      // D, the paper's d_v
   Index state_kernel = 4;  // taps of the token compressor
   Index embed_kernel = 4;  // taps of the embedding convolution
-  std::string compressor = "sublayer";
-  std::string compressor_start = "average";
-  std::string channel_compressor = "weights";
+  Compressor compressor = Compressor::kSublayer;
+  CompressorStart compressor_start = CompressorStart::kAverage;
+  ChannelCompressor channel_compressor = ChannelCompressor::kWeights;
   Index channel_kernel = 0;  // taps of its convolution; 0: as many as channels
-  std::string gate = "linear";
+  GateBranch gate = GateBranch::kLinear;
   Index gate_hidden = 128;
   double beta_init = 1.0;
-  std::string value = "sigmoid";
-  std::string value_bias_start = "constant";
+  ValueBranch value = ValueBranch::kSigmoid;
+  ValueBiasStart value_bias_start = ValueBiasStart::kConstant;
   double k_eps = 1e-5;
   bool store_state = false;
 
@@ -39,7 +53,8 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
 
   // Taps of the channel compressor's convolution; 0 where it has one weight per feature and channel.
   Index channel_taps() const {
-    return channel_compressor != "convolution" ? 0 : channel_kernel > 0 ? channel_kernel : channels;
+    if (channel_compressor == ChannelCompressor::kWeights) return 0;
+    return channel_kernel > 0 ? channel_kernel : channels;
   }
 
   // The parts of a FusedSpec that these options decide.
@@ -53,7 +68,7 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
 };
 
 // The options of an expanded state and of the embedding convolution, for rules that have them.
-void describe_expanded_state(Options& options, Index& channels, std::string& compressor);
+void describe_expanded_state(Options& options, Index& channels, Compressor& compressor);
 void describe_embedding_convolution(Options& options, Index& taps);
 
 std::vector<RuleEntry> delta_rules();                // baseline, ddl-*, wo-*

@@ -14,7 +14,7 @@ namespace ddl {
 
 inline ModelConfig optimizer_test_model() {
   ModelConfig c;
-  c.layers = 1, c.width = 16, c.heads = 2, c.vocab = 11, c.context = 4, c.precision = "f32";
+  c.layers = 1, c.width = 16, c.heads = 2, c.vocab = 11, c.context = 4, c.precision = Precision::kF32;
   return c;
 }
 

@@ -110,10 +110,10 @@ TEST(CoefficientRule, InheritsTheRest) {
   const ModelPlan plan = plan_model(m, {2, 4});
   EXPECT_EQ(plan.cache_bytes_per_sequence, 0) << "it looks at no other token";
   EXPECT_GT(plan.forward.residual, 0);
-  m.precision = "bf16";
+  m.precision = Precision::kBf16;
   const auto x = tokens(8, 1), y = tokens(8, 2);
   const auto b16 = trainable(m, {2, 4});
-  m.precision = "f32";
+  m.precision = Precision::kF32;
   const auto f32 = trainable(m, {2, 4});
   const double loss = f32->loss_and_grad({x.data(), y.data()}, 1, Exec{});
   EXPECT_NEAR(b16->loss_and_grad({x.data(), y.data()}, 1, Exec{}), loss, 0.05 * loss);
