@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/weight_format.h"
+#include "model/engine.h"
 #include "model/instruction_set.h"
 
 namespace ddl {
@@ -22,20 +23,22 @@ std::unique_ptr<Tokenizer> load_model_tokenizer(const StoredModel& stored, const
 
 namespace {
 
-WeightFormat chosen_format(const StoredModel& stored, const LoadOptions& options) {
+WeightFormat chosen_format(const StoredModel& stored, const LoadOptions& options, const Engine& engine) {
   if (!options.weights.empty() && options.weights != "auto") {
     const WeightFormat format = parse_weight_format(options.weights);
-    if (options.engine == "torch" && format != WeightFormat::kF32 && format != stored.format())
+    // Where all is f64 nobody wants to save anything: such an engine shows what the format does to a model.
+    const bool saves_nothing = !engine.takes_packed_weights() && !engine.computes_in_f64();
+    if (saves_nothing && format != WeightFormat::kF32 && format != stored.format())
       throw UserError(
-          "--weights {}: the torch engine would widen them again; leave it out (--precision bf16 halves the "
+          "--weights {}: the {} engine would widen them again; leave it out (--precision bf16 halves the "
           "numbers that are multiplied), or use --engine native",
-          options.weights);
+          options.weights, engine.name());
     return format;
   }
   if (options.weights.empty() || stored.format() != WeightFormat::kF32) return stored.format();
-  // Whoever names a precision or another engine means the stored numbers themselves.
-  const bool native = options.engine.empty() || options.engine == "native";
-  return options.precision.empty() && native ? WeightFormat::kBf16 : WeightFormat::kF32;
+  // Whoever names a precision means the stored numbers themselves.
+  return options.precision.empty() && engine.takes_packed_weights() ? WeightFormat::kBf16
+                                                                    : WeightFormat::kF32;
 }
 
 std::optional<Precision> chosen_precision(const StoredModel& stored, WeightFormat format,
@@ -60,18 +63,18 @@ std::optional<Precision> chosen_precision(const StoredModel& stored, WeightForma
 
 LoadedModel load_model(const std::string& path, const LoadOptions& options, const Exec& ex) {
   const StoredModel stored(path);
-  const WeightFormat format = chosen_format(stored, options);
-  const std::optional<Precision> precision = chosen_precision(stored, format, options);
   ModelConfig config = stored.config();
-  if (precision) config.precision = *precision;
   if (!options.engine.empty()) config.engine = options.engine;
+  const Engine& engine = engine_or_native(config.engine);
+  const WeightFormat format = chosen_format(stored, options, engine);
+  const std::optional<Precision> precision = chosen_precision(stored, format, options);
+  if (precision) config.precision = *precision;
   auto tokenizer = load_model_tokenizer(stored, options.tokenizer);
   if (!tokenizer && options.missing_tokenizer == LoadOptions::kRefuse)
     throw UserError("{}: there is no tokenizer.json; name a tokenizer (--tokenizer)", stored.folder());
   LoadedModel loaded{stored.folder(), Weights(config, format), std::move(tokenizer)};
   stored.load(loaded.weights, ex);
-  // The other engines compute with any numbers, but only where they lie in the array.
-  if (config.engine != "native" && loaded.weights.packed())
+  if (loaded.weights.packed() && !engine.takes_packed_weights())
     loaded.weights = to_format(loaded.weights, WeightFormat::kF32, ex);
   return loaded;
 }

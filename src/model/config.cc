@@ -4,8 +4,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/plugin.h"
-#include "kernels/isa.h"
 #include "kernels/residual_pass.h"
 #include "model/engine.h"
 #include "model/residual/registry.h"
@@ -100,28 +98,20 @@ double ModelConfig::hidden_lr_factor() const {
   return mup ? static_cast<double>(base_width) / static_cast<double>(width) : 1.0;
 }
 
-namespace {
-
-// Where the engine is not installed, somebody only looks at the model.
-bool is_bf16_fast(const std::string& engine) {
-  return engine == "torch" && torch_plugin_problem().empty() ? find_engine(engine).has_fast_bf16()
-                                                             : has_fast_bf16();
-}
-
-}  // namespace
-
 bool ModelConfig::uses_bf16() const {
-  if (engine == "reference") return false;
-  return precision == Precision::kBf16 || (precision == Precision::kAuto && is_bf16_fast(engine));
+  if (precision == Precision::kF32) return false;
+  const Engine& computes = engine_or_native(engine);
+  return !computes.computes_in_f64() && (precision == Precision::kBf16 || computes.has_fast_bf16());
 }
 
 std::string ModelConfig::numbers() const {
-  return engine == "reference" ? "f64" : uses_bf16() ? "bf16" : "f32";
+  return engine_or_native(engine).computes_in_f64() ? "f64" : uses_bf16() ? "bf16" : "f32";
 }
 
 std::string ModelConfig::precision_text() const {
-  if (engine == "reference") return "f64 (reference engine)";
-  if (is_bf16_fast(engine)) return uses_bf16() ? "bf16" : "f32";
+  const Engine& computes = engine_or_native(engine);
+  if (computes.computes_in_f64()) return fmt::format("f64 ({} engine)", engine);
+  if (computes.has_fast_bf16()) return uses_bf16() ? "bf16" : "f32";
   return uses_bf16()                     ? "bf16 (slow: there are no instructions for it here)"
          : precision == Precision::kAuto ? "f32 (there are no bf16 instructions here)"
                                          : "f32";

@@ -44,6 +44,10 @@ const Engine& find_engine(const std::string& name) {
                   nearest(name, engine_names()));
 }
 
+const Engine& engine_or_native(const std::string& name) {
+  return name == kTorch && !torch_plugin_problem().empty() ? native_engine() : find_engine(name);
+}
+
 void choose_device(const std::string& device) {
   const std::string gpu = "cuda:";
   const bool numbered = device.starts_with(gpu) && device.size() > gpu.size() &&

@@ -35,11 +35,19 @@ class Engine {
   virtual void check_device() const {}
   // Whether products of bf16 numbers are fast where it computes: what Precision::kAuto asks.
   virtual bool has_fast_bf16() const = 0;
+  // Whether all its numbers are f64, whatever model.precision says.
+  virtual bool computes_in_f64() const { return false; }
+  // Whether it multiplies with small weights as they are stored (model/packed_weights.h); others need f32 in the array.
+  virtual bool takes_packed_weights() const { return false; }
+  // Whether a Probe (model/probe.h) shows what it computes.
+  virtual bool can_be_watched() const { return false; }
 };
 
 std::vector<std::string> engine_names();
 // Throws UserError, naming the nearest, or saying what to install.
 const Engine& find_engine(const std::string& name);
+// The same, but native in place of one that is not installed: for who only looks at a model.
+const Engine& engine_or_native(const std::string& name);
 
 // Where the torch engine computes: "cpu", "cuda" (the first GPU; on several ranks each takes the next),
 // "cuda:N", or "auto", a GPU where there is one. A choice of this process, no part of a model or a run.

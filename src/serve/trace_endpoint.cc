@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "infer/text_stream.h"
+#include "model/engine.h"
 #include "serve/api_error.h"
 #include "serve/completion.h"
 #include "serve/endpoints.h"
@@ -181,7 +182,7 @@ std::shared_ptr<TraceRequest> read_trace(const std::string& body, ModelShelf& mo
   trace->model_name = fields.text("model", "");
   trace->model = models.find(trace->model_name);
   if (trace->model_name.empty()) trace->model_name = trace->model->name();
-  if (trace->model->config().engine != "native")
+  if (!find_engine(trace->model->config().engine).can_be_watched())
     throw ApiError(400, "only models of the native engine can be looked into", "model",
                    "unsupported_parameter");
   const bool special = fields.flag("add_special_tokens", true);

@@ -22,6 +22,8 @@ class NativeEngine final : public Engine {
     return make_native_tree_scorer(weights, shape, ex);
   }
   bool has_fast_bf16() const override { return ddl::has_fast_bf16(); }
+  bool takes_packed_weights() const override { return true; }
+  bool can_be_watched() const override { return true; }
 };
 
 }  // namespace

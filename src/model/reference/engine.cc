@@ -231,6 +231,7 @@ class ReferenceEngine final : public Engine {
     return std::make_unique<ReferenceTreeScorer>(weights, shape);
   }
   bool has_fast_bf16() const override { return false; }
+  bool computes_in_f64() const override { return true; }
 };
 
 }  // namespace
