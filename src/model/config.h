@@ -65,6 +65,8 @@ struct ModelConfig {
 
   Index head_size() const { return width / heads; }
   Index mlp_width() const { return mlp > 0 ? mlp : 8 * width / 3; }
+  Index qkv_width() const { return 3 * width; }            // of rows [q | k | v]
+  Index gate_up_width() const { return 2 * mlp_width(); }  // of the MLP's rows [a | b]
   Index sublayers() const { return 2 * layers; }
   double hidden_std() const;  // of hidden weights at the start
   // Of the sublayers' output projections: falls with depth, and the rule has a say

@@ -61,16 +61,17 @@ Sublayers::Sublayers(const ModelConfig& config, FlatParameters& parameters, at::
   // Weights that stay as they are need rounding only once.
   const auto matrix = [&](const at::Tensor& w) { return parameters.trains() ? w : w.to(activations); };
   head_ = matrix(wte_);
-  const Index C = config.width, F = config.mlp_width(), K = config.head_size();
+  const Index K = config.head_size();
   for (Index i = 0; i < config.layers; ++i) {
     const std::string attn = fmt::format("transformer.h.{}.attn.", i),
                       mlp = fmt::format("transformer.h.{}.mlp.", i);
-    layers_.push_back({.qkv = matrix(parameters.leaf_of_joined(attn + "c_q.weight", 3 * C)),
-                       .q_norm = parameters.leaf(attn + "q_rms.weight"),
-                       .k_norm = parameters.leaf(attn + "k_rms.weight"),
-                       .out = matrix(parameters.leaf(attn + "c_proj.weight")),
-                       .gate_up = matrix(parameters.leaf_of_joined(mlp + "c_fc1.weight", 2 * F)),
-                       .down = matrix(parameters.leaf(mlp + "c_proj.weight"))});
+    layers_.push_back(
+        {.qkv = matrix(parameters.leaf_of_joined(attn + "c_q.weight", config.qkv_width())),
+         .q_norm = parameters.leaf(attn + "q_rms.weight"),
+         .k_norm = parameters.leaf(attn + "k_rms.weight"),
+         .out = matrix(parameters.leaf(attn + "c_proj.weight")),
+         .gate_up = matrix(parameters.leaf_of_joined(mlp + "c_fc1.weight", config.gate_up_width())),
+         .down = matrix(parameters.leaf(mlp + "c_proj.weight"))});
   }
   at::Tensor table = at::empty({positions, K}, at::kFloat);
   fill_rope_table(static_cast<float*>(table.data_ptr()), positions, K, config.rope_base);

@@ -22,9 +22,9 @@ constexpr double kMany = 1e12;
 
 void TrainConfig::describe(Options& o) {
   o.add("train.steps", steps, "updates of the whole run").range(1, kMany);
-  o.add("train.batch", batch, "sequences per micro-batch").range(1, 1 << 20);
-  o.add("train.accumulate", accumulate, "micro-batches whose gradients make one update").range(1, 1 << 20);
-  o.add("train.context", context, "tokens per sequence; 0 means model.context").range(0, 1 << 20);
+  o.add("train.batch", batch, "sequences per micro-batch").range(1, kMaxBatch);
+  o.add("train.accumulate", accumulate, "micro-batches whose gradients make one update").range(1, kMaxBatch);
+  o.add("train.context", context, "tokens per sequence; 0 means model.context").range(0, kMaxContext);
   o.add("train.seed", seed, "of starting values and data order").range(0, 9e18);
   o.add("train.lr", lr, "peak learning rate").range(0, 1e6);
   o.add("train.min_lr", min_lr, "where cosine and cool-down end").range(0, 1e6);

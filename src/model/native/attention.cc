@@ -12,7 +12,12 @@ namespace ddl {
 
 template <class T>
 Attention<T>::Attention(const ModelConfig& config)
-    : config_(config), C_(config.width), H_(config.heads), K_(config.head_size()) {}
+    : config_(config),
+      again_(config.recompute == Recompute::kBlock),
+      C_(config.width),
+      H_(config.heads),
+      K_(config.head_size()),
+      qkv_width_(config.qkv_width()) {}
 
 template <class T>
 void Attention<T>::add_params(ParamTable& table) {
@@ -33,14 +38,14 @@ template <class T>
 void Attention<T>::plan(Arena& arena, const Room& room) {
   const Index N = room.tokens;
   positions_ = room.positions;
-  const bool keep = room.training && config_.recompute != Recompute::kBlock;
+  const bool keep = room.training && !again_;
   saved_.assign(params_.size(), {});
   for (std::size_t i = 0; i < saved_.size(); ++i) {
     if (i > 0 && !keep) {
       saved_[i] = saved_[0];
       continue;
     }
-    saved_[i].qkv_N3C = arena.take<T>("attention: q k v", N * 3 * C_);
+    saved_[i].qkv_N3C = arena.take<T>("attention: q k v", N * qkv_width_);
     saved_[i].o_NC = arena.take<T>("attention: output", N * C_);
     saved_[i].rstd_N2H = arena.take<float>("attention: statistics", N * 2 * H_);
     saved_[i].lse_NH = arena.take<float>("attention: statistics", N * H_);
@@ -53,7 +58,7 @@ void Attention<T>::plan(Arena& arena, const Room& room) {
       "scratch: attention blocks", static_cast<Index>(attention_scratch_bytes(positions_, K_, room.threads)));
   if (!room.training) return;
   do_NC_ = arena.take<T>("scratch: gradients", N * C_);
-  dqkv_ = {arena.take<T>("scratch: gradients", N * 3 * C_), C_};
+  dqkv_ = {arena.take<T>("scratch: gradients", N * qkv_width_), C_, qkv_width_};
   norm_scratch_ = arena.take<float>("scratch: gradients", rope_qknorm_scratch_floats(K_));
 }
 
@@ -67,7 +72,7 @@ template <class T>
 void Attention<T>::project(Index layer, const T* context_NC, const Products<T>& products, Index N,
                            const Exec& ex) {
   const ProfileScope scope("gemm", ex);
-  products.linear(saved_[layer].qkv_N3C, context_NC, params_[layer].qkv, N, 3 * C_, C_, ex);
+  products.linear(saved_[layer].qkv_N3C, context_NC, params_[layer].qkv, N, qkv_width_, C_, ex);
 }
 
 template <class T>
@@ -92,7 +97,7 @@ void Attention<T>::attend_whole(Index layer, const Tokens& tokens, const Exec& e
   const ProfileScope scope("attention forward", ex);
   const Index T_ = tokens.sequence_length;
   attention_fwd<T>({o_NC(layer), C_}, saved_[layer].lse_NH, blocks_scratch_, {q_NC_, C_}, {k_NC_, C_},
-                   {qkv(layer).v(), qkv(layer).stride()}, tokens.count / T_, T_, H_, K_, ex);
+                   {qkv(layer).v(), qkv(layer).stride}, tokens.count / T_, T_, H_, K_, ex);
 }
 
 template <class T>
@@ -115,7 +120,7 @@ void Attention<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, con
   const Params& at = params_[layer];
   const Saved& saved = saved_[layer];
   const Index N = tokens.count, T_ = tokens.sequence_length;
-  if (config_.recompute == Recompute::kBlock) {
+  if (again_) {
     project(layer, context_NC, DenseProducts<T>(numbers_), N, ex);
     attend_whole(layer, tokens, ex);
   } else {
@@ -126,7 +131,7 @@ void Attention<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, con
     linear_bwd_input<T, T>(do_NC_, Write::kOverwrite, dh_NC, w(at.out), N, C_, C_, ex);
     linear_bwd_weight<T>(g(at.out), dh_NC, saved.o_NC, N, C_, C_, ex);
   }
-  const Index stride = dqkv_.stride();
+  const Index stride = dqkv_.stride;
   {
     const ProfileScope scope("attention backward", ex);
     attention_bwd<T>({dqkv_.q(), stride}, {dqkv_.k(), stride}, {dqkv_.v(), stride}, blocks_scratch_,
@@ -140,13 +145,19 @@ void Attention<T>::backward(Index layer, float* dcontext_NC, const T* dh_NC, con
                        N, T_, H_, K_, ex);
   }
   const ProfileScope scope("gemm", ex);
-  linear_bwd_input<T, float>(dcontext_NC, Write::kOverwrite, dqkv_.data, w(at.qkv), N, 3 * C_, C_, ex);
-  linear_bwd_weight<T>(g(at.qkv), dqkv_.data, context_NC, N, 3 * C_, C_, ex);
+  linear_bwd_input<T, float>(dcontext_NC, Write::kOverwrite, dqkv_.data, w(at.qkv), N, qkv_width_, C_, ex);
+  linear_bwd_weight<T>(g(at.qkv), dqkv_.data, context_NC, N, qkv_width_, C_, ex);
 }
 
 template <class T>
 double Attention<T>::flops_linear() const {
   return 2 * 4 * static_cast<double>(C_) * static_cast<double>(C_);
+}
+
+template <class T>
+double Attention<T>::flops_again(Index T_) const {
+  if (!again_) return 0;
+  return 2 * static_cast<double>(qkv_width_) * static_cast<double>(C_) + flops_attention(T_);
 }
 
 template <class T>

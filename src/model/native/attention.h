@@ -15,13 +15,12 @@
 
 namespace ddl {
 
-// Rows [q | k | v] of 3C numbers: what one product with the joined weights gives.
+// Rows [q | k | v]: what one product with the joined weights gives.
 template <class T>
 struct PackedQkv {
   T* data = nullptr;
-  Index C = 0;
-  Index stride() const { return 3 * C; }
-  T* q(Index row = 0) const { return data + row * stride(); }
+  Index C = 0, stride = 0;
+  T* q(Index row = 0) const { return data + row * stride; }
   T* k(Index row = 0) const { return q(row) + C; }
   T* v(Index row = 0) const { return q(row) + 2 * C; }
 };
@@ -41,13 +40,14 @@ class Attention {
 
   // For a KeyValueStore: the rows of this pass. rotate() makes queries (q_NC, at the same rows) and keys (k_nC)
   // of n tokens from row `begin` on, rotated to their positions and normalised.
-  PackedQkv<T> qkv(Index layer) const { return {saved_[layer].qkv_N3C, C_}; }
+  PackedQkv<T> qkv(Index layer) const { return {saved_[layer].qkv_N3C, C_, qkv_width_}; }
   T* q_NC() const { return q_NC_; }
   T* o_NC(Index layer) const { return saved_[layer].o_NC; }
   void rotate(T* k_nC, Index layer, Index begin, Index n, const Exec& ex);
 
   double flops_linear() const;             // per token and block, forward
   double flops_attention(Index T_) const;  // the same over sequences of T_ tokens: the pairs j <= i
+  double flops_again(Index T_) const;      // of what backward computes again
 
  private:
   struct Params {  // offsets
@@ -66,7 +66,8 @@ class Attention {
   float* g(Index offset) const { return numbers_.grads + offset; }
 
   const ModelConfig config_;
-  const Index C_, H_, K_;
+  const bool again_;  // backward computes the forward pass again instead of finding it stored
+  const Index C_, H_, K_, qkv_width_;
   Index positions_ = 0;
   std::vector<Params> params_;
   Numbers<T> numbers_;

@@ -28,9 +28,9 @@ class Floor {
  public:
   Floor(const ModelConfig& config, BatchShape shape) : heads_(shape.B * config.heads * config.layers) {
     const Index N = shape.N(), C = config.width, F = config.mlp_width(), L = config.layers;
-    add_linear(linear_, N, 3 * C, C, L);
+    add_linear(linear_, N, config.qkv_width(), C, L);
     add_linear(linear_, N, C, C, L);
-    add_linear(linear_, N, 2 * F, C, L);
+    add_linear(linear_, N, config.gate_up_width(), C, L);
     add_linear(linear_, N, C, F, L);
     const Index rows = head_chunk_rows(N, config.vocab);
     add_linear(linear_, rows, config.vocab, C, N / rows);

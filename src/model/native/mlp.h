@@ -26,6 +26,7 @@ class Mlp {
                 const Exec& ex);
 
   double flops_linear() const;  // per token and block, forward
+  double flops_again() const;   // of what backward computes again
 
  private:
   struct Params {  // offsets
@@ -36,7 +37,8 @@ class Mlp {
   float* g(Index offset) const { return numbers_.grads + offset; }
 
   const ModelConfig config_;
-  const Index C_, F_;
+  const bool again_;  // backward computes the input product again instead of finding it stored
+  const Index C_, F_, gate_up_width_;
   std::vector<Params> params_;
   Numbers<T> numbers_;
   std::vector<T*> gate_up_N2F_;  // by block; with recompute, and without training, all the same

@@ -41,8 +41,7 @@ ModelPlan plan_network(const ModelConfig& config, BatchShape shape, int threads)
   TrainingMemory<T>().plan(arena, network, shape, threads);
   plan.memory = arena.ledger();
   plan.total_bytes = arena.used_bytes();
-  const double L = static_cast<double>(config.layers), C = static_cast<double>(config.width),
-               F = static_cast<double>(config.mlp_width());
+  const double L = static_cast<double>(config.layers);
   plan.forward.linear = L * (network.attention().flops_linear() + network.mlp().flops_linear());
   plan.forward.attention = L * network.attention().flops_attention(shape.T);
   plan.forward.head = network.head().flops();
@@ -51,9 +50,7 @@ ModelPlan plan_network(const ModelConfig& config, BatchShape shape, int threads)
   plan.backward.attention = 2.5 * plan.forward.attention;  // five products
   plan.backward.head = 2 * plan.forward.head;
   plan.backward.residual = network.residual().flops_backward();
-  // What the sublayers' backward passes compute again: the input products, and attention itself.
-  if (config.recompute != Recompute::kNone) plan.recomputed += L * 2 * 2 * C * F;
-  if (config.recompute == Recompute::kBlock) plan.recomputed += L * 2 * 3 * C * C + plan.forward.attention;
+  plan.recomputed = L * (network.attention().flops_again(shape.T) + network.mlp().flops_again());
   plan.cache_bytes_per_token = 2 * config.layers * config.width * static_cast<Index>(sizeof(T));
   plan.cache_bytes_per_sequence = network.residual().remembered_floats() * static_cast<Index>(sizeof(float));
   plan.state_bytes_per_token = network.residual().state_floats() * sizeof(float);

@@ -161,7 +161,7 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
         key_rows_.push_back(
             {kept_row(kept_keys_, layer, 0), kept_row(kept_values_, layer, 0), C_, C_, keys.count});
       else
-        key_rows_.push_back({k_NC_ + keys.begin * C_, qkv.v(keys.begin), C_, qkv.stride(), keys.count});
+        key_rows_.push_back({k_NC_ + keys.begin * C_, qkv.v(keys.begin), C_, qkv.stride, keys.count});
     for (const Queries& q : queries_)
       path_queries_.push_back({attention.o_NC(layer) + q.row * C_, attention.q_NC() + q.row * C_, C_, q.count,
                                std::span(key_rows_).subspan(static_cast<std::size_t>(q.first_keys),
