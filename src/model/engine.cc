@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/plugin.h"
 #include "model/native/engine.h"
-#include "model/plan.h"
 #include "model/reference/engine.h"
 
 namespace ddl {
@@ -59,6 +58,13 @@ void choose_device(const std::string& device) {
   device_setting() = device;
 }
 const std::string& chosen_device() { return device_setting(); }
+
+void check_batch(const ModelConfig& config, BatchShape shape) {
+  config.check();
+  if (shape.B < 1 || shape.B > kMaxBatch || shape.T < 1 || shape.T > config.context)
+    throw UserError("a batch of {} x {} tokens: expected 1 to {} sequences of 1 to {} tokens (model.context)",
+                    shape.B, shape.T, kMaxBatch, config.context);
+}
 
 std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,
                                                const OptimizerConfig& optimizer, std::uint64_t seed,

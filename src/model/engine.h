@@ -57,8 +57,8 @@ const std::string& chosen_device();
 
 // By the configuration's engine.
 
-// Parameters at their starting values for `seed`. Throws UserError, with the numbers, on impossible sizes and
-// where the plan exceeds the machine's memory.
+// Parameters at their starting values for `seed`. Throws UserError, with the numbers, on impossible sizes; the native
+// engine also where its plan (model/plan.h) exceeds the machine's memory.
 std::unique_ptr<TrainableModel> make_trainable(const ModelConfig& config, BatchShape shape,
                                                const OptimizerConfig& optimizer, std::uint64_t seed,
                                                const Exec& ex);

@@ -34,7 +34,4 @@ struct ModelPlan {
 };
 ModelPlan plan_model(const ModelConfig& config, BatchShape shape);
 
-// Throws UserError, with the numbers, where the batch does not fit the model.
-void check_batch(const ModelConfig& config, BatchShape shape);
-
 }  // namespace ddl

@@ -22,6 +22,9 @@ struct BatchShape {
   Index N() const { return B * T; }
 };
 
+// Throws UserError, with the numbers, where the batch does not fit the model.
+void check_batch(const ModelConfig& config, BatchShape shape);
+
 // B sequences of T tokens. A negative target is not predicted: it adds no loss and no gradient.
 struct BatchView {
   const std::int32_t* token_BT = nullptr;

@@ -133,13 +133,6 @@ class NativeTrainable final : public TrainableModel {
 
 }  // namespace
 
-void check_batch(const ModelConfig& config, BatchShape shape) {
-  config.check();
-  if (shape.B < 1 || shape.B > kMaxBatch || shape.T < 1 || shape.T > config.context)
-    throw UserError("a batch of {} x {} tokens: expected 1 to {} sequences of 1 to {} tokens (model.context)",
-                    shape.B, shape.T, kMaxBatch, config.context);
-}
-
 ModelPlan plan_model(const ModelConfig& config, BatchShape shape) {
   check_batch(config, shape);
   const int threads = default_exec().threads;
