@@ -13,10 +13,14 @@
 #include <map>
 
 #include "core/error.h"
-#include "model/optimizer/muon.h"
 
 namespace ddl {
 namespace {
+
+// Not by the name, which another optimizer may take over, nor by the options, which another may have as well.
+bool is(const OptimizerConfig& config, const OptimizerEntry& entry) {
+  return find_optimizer(config.name).make == entry.make;
+}
 
 at::Tensor host_tensor(float* data, Index floats) { return at::from_blob(data, {floats}, at::kFloat); }
 
@@ -24,10 +28,14 @@ at::Tensor host_tensor(float* data, Index floats) { return at::from_blob(data, {
 
 DeviceOptimizer::DeviceOptimizer(const Weights& weights, const OptimizerConfig& config, Optimizer& host,
                                  FlatParameters& parameters)
-    : config_(config), host_(host), parameters_(parameters) {
-  const bool muon = config.name == "muon";
-  on_host_ = !muon && config.name != "adamw";
-  if (on_host_) return;
+    : config_(config),
+      muon_(is(config_, muon_entry()) ? &config_.own.as<MuonOptions>() : nullptr),
+      adamw_(muon_                        ? &muon_->rest
+             : is(config_, adamw_entry()) ? &config_.own.as<AdamWOptions>()
+                                          : nullptr),
+      host_(host),
+      parameters_(parameters) {
+  if (!adamw_) return;
   const auto on_device = [&](float* data, Index floats) {
     const at::Tensor kept = host_tensor(data, floats);
     mirrors_.push_back({kept.to(parameters.device(), /*non_blocking=*/false, /*copy=*/true), kept});
@@ -35,7 +43,7 @@ DeviceOptimizer::DeviceOptimizer(const Weights& weights, const OptimizerConfig& 
   };
   // Of AdamW the means of gradients and of their squares; of Muon the momentum of its matrices first.
   const std::vector<NamedArray> state = host.state();
-  DDL_CHECK(state.size() == (muon ? 3u : 2u), "{} has {} kinds of state", config.name, state.size());
+  DDL_CHECK(state.size() == (muon_ ? 3u : 2u), "{} has {} kinds of state", config.name, state.size());
   std::vector<std::map<Index, at::Tensor>> of_param(state.size());  // by the tensor's place in the table
   std::map<Index, TensorEntry> tensors;
   for (const TensorEntry& t :
@@ -48,7 +56,7 @@ DeviceOptimizer::DeviceOptimizer(const Weights& weights, const OptimizerConfig& 
   }
   if (host.average()) average_ = on_device(host.average(), weights.table().floats());
   for (const auto& [param, t] : tensors) {
-    if (!muon || !of_param[0].contains(param)) {
+    if (!muon_ || !of_param[0].contains(param)) {
       add_group(t, of_param[state.size() - 2].at(param), of_param[state.size() - 1].at(param));
       continue;
     }
@@ -73,7 +81,7 @@ void DeviceOptimizer::add_group(const TensorEntry& t, const at::Tensor& mean, co
 }
 
 Optimizer::Update DeviceOptimizer::step(Weights& weights, double lr, const Exec& ex) {
-  if (on_host_) return step_on_host(weights, lr, ex);
+  if (!adamw_) return step_on_host(weights, lr, ex);
   Optimizer::Update result;
   at::Tensor gradients = parameters_.gradients();
   result.grad_norm = at::linalg_vector_norm(gradients, 2, {}, false, at::kDouble).item<double>();
@@ -89,19 +97,16 @@ Optimizer::Update DeviceOptimizer::step(Weights& weights, double lr, const Exec&
   for (Group& group : groups_) update(group, lr, number);
   gradients.zero_();
   if (average_.defined()) {
-    const double keep = std::min(config_.average, (1 + number) / (10 + number));  // as Optimizer::step
-    average_.sub_(parameters_.values()).mul_(keep).add_(parameters_.values());
+    average_.sub_(parameters_.values()).mul_(host_.average_keeps()).add_(parameters_.values());
   }
   return result;
 }
 
 void DeviceOptimizer::update(Group& g, double lr, double number) const {
-  const auto& adamw =
-      config_.name == "muon" ? config_.own.as<MuonOptions>().rest : config_.own.as<AdamWOptions>();
   const std::vector<at::Tensor> steps(g.values.size(),
                                       at::empty({}, parameters_.values().options()).fill_(number));
-  at::_fused_adamw_(g.values, g.gradients, g.mean, g.square, {}, steps, lr * g.lr_factor, adamw.beta1,
-                    adamw.beta2, g.decays ? config_.weight_decay : 0, adamw.eps, /*amsgrad=*/false,
+  at::_fused_adamw_(g.values, g.gradients, g.mean, g.square, {}, steps, lr * g.lr_factor, adamw_->beta1,
+                    adamw_->beta2, g.decays ? config_.weight_decay : 0, adamw_->eps, /*amsgrad=*/false,
                     /*maximize=*/false);
 }
 
@@ -110,15 +115,14 @@ void DeviceOptimizer::update(Group& g, double lr, double number) const {
 //   p = p (1 - lr decay) - lr 0.2 sqrt(max(rows, cols)) x
 // Where the norm is lost, x is 0 and stays so: nothing waits for the device to say which it is.
 void DeviceOptimizer::update(Matrix& matrix, double lr) const {
-  const auto& muon = config_.own.as<MuonOptions>();
   const std::int64_t rows = matrix.value.size(0), cols = matrix.value.size(1);
   const double lost = MuonOptions::kSmallestRms * std::sqrt(static_cast<double>(rows * cols));
-  matrix.momentum.mul_(muon.momentum).add_(matrix.gradient);
-  at::Tensor x = at::add(matrix.gradient, matrix.momentum, muon.momentum);
+  matrix.momentum.mul_(muon_->momentum).add_(matrix.gradient);
+  at::Tensor x = at::add(matrix.gradient, matrix.momentum, muon_->momentum);
   const at::Tensor norm = at::linalg_vector_norm(x, 2, {}, false, at::kDouble);
   x *= at::where(norm < lost, 0.0, norm.reciprocal()).to(at::kFloat);
   const bool wide = rows <= cols;
-  for (Index i = 0; i < muon.newton_schulz; ++i) {
+  for (Index i = 0; i < muon_->newton_schulz; ++i) {
     const at::Tensor A = wide ? x.mm(x.t()) : x.t().mm(x);
     at::Tensor factor = MuonOptions::kB * A + MuonOptions::kC * A.mm(A);
     factor.diagonal() += MuonOptions::kA;

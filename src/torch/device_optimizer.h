@@ -7,7 +7,8 @@
 
 #include <vector>
 
-#include "model/optimizer/optimizer.h"
+#include "model/optimizer/adamw.h"
+#include "model/optimizer/muon.h"
 #include "torch/flat_parameters.h"
 
 namespace ddl {
@@ -42,9 +43,11 @@ class DeviceOptimizer {
   void update(Matrix& matrix, double lr) const;
 
   const OptimizerConfig config_;
+  // Of config_, null where another optimizer was chosen. Muon leaves some tensors to AdamW; without it all is the host's.
+  const MuonOptions* const muon_;
+  const AdamWOptions* const adamw_;
   Optimizer& host_;
   FlatParameters& parameters_;
-  bool on_host_ = false;
   std::vector<Group> groups_;
   std::vector<Matrix> matrices_;
   std::vector<Mirror> mirrors_;

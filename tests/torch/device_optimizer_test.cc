@@ -99,10 +99,16 @@ TEST(DeviceOptimizer, Muon) {
   config.weight_decay = 0.1, config.clip = 0.5, config.average = 0.99;
   check_updates(config);
 }
-// One that nobody has written for devices.
+// One that nobody has written for devices, though its options are AdamW's.
 TEST(DeviceOptimizer, AnotherRunsOnTheHost) {
   OptimizerEntry entry = find_optimizer("adamw");
   entry.name = "own";
+  entry.make = [](const ParamTable& table, double hidden_lr_factor, const OptimizerConfig& config,
+                  Arena& arena) {
+    OptimizerConfig other = config;
+    other.own.as<AdamWOptions>().beta1 = 0.5;
+    return find_optimizer("adamw").make(table, hidden_lr_factor, other, arena);
+  };
   register_optimizer(entry);
   OptimizerConfig config;
   config.choose("own");

@@ -156,14 +156,18 @@ Optimizer::Update Optimizer::step(std::span<float> params, std::span<float> grad
     exchange_();
   }
   if (average_) {
-    // Early on the average follows quickly, so that the starting values do not linger in it.
-    const double n = static_cast<double>(updates_);
-    const float keep = static_cast<float>(std::min(average_decay_, (1 + n) / (10 + n)));
+    const float keep = static_cast<float>(average_keeps());
     parallel_chunks(std::ssize(params), kOptimizerGrain, ex, [&](Index begin, Index end) {
       for (Index i = begin; i < end; ++i) average_[i] = params[i] + keep * (average_[i] - params[i]);
     });
   }
   return result;
+}
+
+// Early on the average follows quickly, so that the starting values do not linger in it.
+double Optimizer::average_keeps() const {
+  const double n = static_cast<double>(updates_);
+  return std::min(average_decay_, (1 + n) / (10 + n));
 }
 
 void Optimizer::discard(std::span<float> grads, const Exec& ex) {

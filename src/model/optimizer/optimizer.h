@@ -116,6 +116,8 @@ class Optimizer {
   bool has_average() const { return average_decay_ > 0; }
   // Laid out by the table; null where there is none.
   float* average() const { return average_; }
+  // What the average keeps of itself at the last update: average = parameters + keep (average - parameters).
+  double average_keeps() const;
   void start_average(std::span<const float> params, const Exec& ex);
   // Parameters and average change places; again to undo. Without an average nothing happens. A bf16 copy of
   // the parameters is the caller's to renew.
