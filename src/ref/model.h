@@ -31,26 +31,6 @@ struct Shape {
 // A shape with the paper's rule.
 struct Config : Shape, PaperChoices {};
 
-// The pieces of a named variant. Sizes of `config` are kept, except that baseline and the dv1 variants have
-// D = 1.
-inline Config with_variant(Config config, const std::string& name) {
-  config.write = name == "baseline"        ? Write::additive
-                 : name.starts_with("wo-") ? Write::write_only
-                                           : Write::delta;
-  const std::string kind = name == "baseline" ? "dv1" : name.substr(name.find('-') + 1);
-  if (kind == "dv1") {
-    config.channels = 1;
-    config.expand = Expand::identity;
-    config.read = Read::identity;
-  } else {
-    DDL_CHECK(kind == "cc" || kind == "tc" || kind == "cc-noec" || kind == "tc-noec", "unknown variant {}",
-              name);
-    config.expand = kind.ends_with("-noec") ? Expand::repeat : Expand::conv;
-    config.read = kind.starts_with("cc") ? Read::channel : Read::token;
-  }
-  return config;
-}
-
 // Every parameter of a model with its number of elements, in name order. lm_head is tied to wte.
 template <class Num>
 std::map<std::string, Index> parameter_counts(const Shape& p, const Rule<Num>& rule) {

@@ -3,6 +3,7 @@
 
 #include "model/oracle_model.h"
 #include "model/plan.h"
+#include "ref/variant.h"
 
 namespace ddl {
 namespace {
@@ -47,7 +48,7 @@ void check(const Case& c) {
   }
 }
 
-// The oracle that a rule of the paper registers is the variant of that name, which src/ref assembles on its own.
+// The oracle that a rule of the paper registers is the variant of that name, which tests/ref assembles on its own.
 class NamedVariant : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Model, NamedVariant,
                          testing::Values("baseline", "ddl-dv1", "ddl-tc-noec", "ddl-cc-noec", "ddl-tc",

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "ref/model.h"
+#include "ref/variant.h"
 
 namespace ddl::ref {
 
