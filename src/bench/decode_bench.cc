@@ -110,7 +110,7 @@ class DecodeBench {
     print_limits(limits_, ex_, options_.json);
     if (!options_.json) print_head();
     for (const auto& subject : subjects_) {
-      if (subject->config.residual() == "baseline" && !wanted_baseline_) continue;
+      if (subject->config.residual() == kBaselineRule && !wanted_baseline_) continue;
       report(*subject, baseline(subject->weights->format()));
       if (options_.profile) profile(*subject);
     }
@@ -135,8 +135,8 @@ class DecodeBench {
     for (Index i = 0; i < prompt; ++i)
       prompt_.push_back(static_cast<std::int32_t>(
           random.below(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(config.vocab))));
-    wanted_baseline_ = std::erase(names, "baseline") > 0;
-    names.insert(names.begin(), "baseline");
+    wanted_baseline_ = std::erase(names, kBaselineRule) > 0;
+    names.insert(names.begin(), kBaselineRule);
     const Index models = std::ssize(names) * std::ssize(formats);
     check_memory(config, models, prompt, slots);
     if (!options_.json)
@@ -152,7 +152,7 @@ class DecodeBench {
   // In the same format: what the rule costs, not what the format gives.
   const Subject& baseline(WeightFormat format) const {
     for (const auto& s : subjects_)
-      if (s->config.residual() == "baseline" && s->weights->format() == format) return *s;
+      if (s->config.residual() == kBaselineRule && s->weights->format() == format) return *s;
     DDL_CHECK(false, "no baseline with {} weights", info(format).name);
   }
 

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "core/exec.h"
+#include "model/config.h"
 
 namespace ddl {
 
 struct EvalBenchOptions {
   std::string preset = "small";
-  std::vector<std::string> residuals = {"baseline", "ddl-cc"};
+  std::vector<std::string> residuals = {kBaselineRule, "ddl-cc"};
   Index questions = 400;  // of the task; without one, drawn with the lengths of ARC-Easy, zero-shot
   std::string task, data, tokenizer;
   Index shots = 0;

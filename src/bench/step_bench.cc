@@ -87,12 +87,12 @@ void run_step_bench(const StepBenchOptions& options, const Exec& ex) {
         current_isa(), ex.threads, config.precision_text(), options.preset, shape.B, shape.T, "residual",
         "tokens/s", "median", "floor", "share", "speed (paper)", "memory", "memory (paper)");
   // The baseline runs in turns with each rule, so that both sides of a ratio are measured together.
-  config.use_residual("baseline");
+  config.use_residual(kBaselineRule);
   Stepper baseline(config, shape, ex);
   for (const std::string& name : names) {
     config.use_residual(name);
     std::unique_ptr<Stepper> own;
-    if (name != "baseline") own = std::make_unique<Stepper>(config, shape, ex);
+    if (name != kBaselineRule) own = std::make_unique<Stepper>(config, shape, ex);
     Stepper& stepper = own ? *own : baseline;
     std::vector<double> seconds, floors, ratios;
     for (Index i = 0; i < options.steps; ++i) {

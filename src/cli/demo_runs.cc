@@ -41,7 +41,7 @@ constexpr Index kStories = 12000;    // more than two minutes of training get th
 constexpr Index kVocabulary = 512;   // the stories use a few hundred words
 constexpr Index kFewestSteps = 4;    // however short the time
 constexpr double kPeakRate = 0.016;  // suits both models at this size
-const char* const kRules[] = {"baseline", "ddl-cc"};
+const char* const kRules[] = {kBaselineRule, "ddl-cc"};
 
 void say(const std::string& line) {
   std::puts(line.c_str());

@@ -124,7 +124,7 @@ Weights read_gguf_model(const std::string& path, const Exec& ex) {
                     found.substr(0, 80), kGgufArchitecture);
   const auto size = [&](const char* key) { return fields.whole(arch(key), 1, Index{1} << 40); };
   ModelConfig c;
-  c.use_residual("baseline");
+  c.use_residual(kBaselineRule);
   c.context = size("context_length"), c.width = size("embedding_length"), c.layers = size("block_count");
   c.heads = size("attention.head_count");
   if (const Index mlp = size("feed_forward_length"); mlp != c.mlp_width()) c.mlp = mlp;

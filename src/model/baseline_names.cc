@@ -54,7 +54,7 @@ std::string baseline_name(const std::string& own, BaselineNames names) {
 }
 
 std::string why_not_hunyuan(const ModelConfig& config) {
-  if (config.residual() != "baseline")
+  if (config.residual() != kBaselineRule)
     return fmt::format("its residual rule is {}, and only the additive residual (baseline) has a place there",
                        config.residual());
   if (config.norm_eps != 1e-5)

@@ -19,6 +19,9 @@ constexpr auto names_of(Precision) { return std::array{"auto", "f32", "bf16"}; }
 enum class Recompute { kNone, kMlp, kBlock };
 constexpr auto names_of(Recompute) { return std::array{"none", "mlp", "block"}; }
 
+// The rule that every other is compared with: the additive residual.
+inline constexpr const char* kBaselineRule = "baseline";
+
 struct ModelConfig {
   Index layers = 4;
   Index width = 128;  // C, the paper's d

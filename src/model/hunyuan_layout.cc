@@ -136,7 +136,7 @@ ModelConfig from_hunyuan_config(std::string_view config_json, const std::string&
   for (const char* key : {"tie_word_embeddings", "num_key_value_heads", "head_dim"})
     if (!json.contains(key)) throw UserError("{}: {} is missing", source, key);
   ModelConfig c;
-  c.use_residual("baseline");
+  c.use_residual(kBaselineRule);
   const auto size = [&](const char* key) { return fields.whole(key, 1, Index{1} << 40); };
   c.vocab = size("vocab_size"), c.width = size("hidden_size"), c.layers = size("num_hidden_layers");
   c.heads = size("num_attention_heads"), c.context = size("max_position_embeddings");

@@ -217,7 +217,7 @@ class ReleasedConfig {
               "{}: {} is {}, but the tensors are those of the additive baseline ('{}v_proj.weight' is "
               "missing)",
               source_, key, shown(value), gate);
-      c_.use_residual("baseline");
+      c_.use_residual(kBaselineRule);
       return;
     }
     if (c_.norm_eps != kReleasedNormEps)

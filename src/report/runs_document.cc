@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "io/sha256.h"
+#include "model/config.h"
 #include "report/curve.h"
 #include "report/run_groups.h"
 #include "report/spread.h"
@@ -288,8 +289,8 @@ class RunsReport {
 
   void pairs() {
     if (groups_.size() < 2) return;
-    const auto baseline =
-        std::find_if(groups_.begin(), groups_.end(), [](const RunGroup& g) { return g.rule == "baseline"; });
+    const auto baseline = std::find_if(groups_.begin(), groups_.end(),
+                                       [](const RunGroup& g) { return g.rule == kBaselineRule; });
     const RunGroup& reference = baseline == groups_.end() ? groups_.front() : *baseline;
     ForestBlock block{
         .title = fmt::format("Validation loss, difference from {}", reference.name),

@@ -11,6 +11,7 @@
 #include "audit/audit_document.h"
 #include "core/error.h"
 #include "io/file.h"
+#include "model/config.h"
 #include "report/spread.h"
 #include "study/answer_blocks.h"
 #include "study/answers.h"
@@ -354,7 +355,7 @@ class StudyReport {
   // The first arm with the additive rule, otherwise the first of all.
   std::string reference_arm(const StudySize& size) const {
     const auto found = std::find_if(size.arms.begin(), size.arms.end(), [&](const std::string& arm) {
-      return residual_rule(study_, size, arm) == "baseline";
+      return residual_rule(study_, size, arm) == kBaselineRule;
     });
     return found == size.arms.end() ? size.arms.front() : *found;
   }
