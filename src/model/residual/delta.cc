@@ -31,7 +31,7 @@ struct Wiring {
 
 // In the order of the paper's tables, controls last.
 const Wiring kWirings[] = {
-    {"baseline", "additive residual, the ordinary Transformer", Expand::kIdentity, Read::kIdentity,
+    {kBaselineRule, "additive residual, the ordinary Transformer", Expand::kIdentity, Read::kIdentity,
      Wiring::kAdd, PaperCost{1, 1, 1}},
     {"ddl-dv1", "delta rewrite of the ordinary stream (d_v = 1)", Expand::kIdentity, Read::kIdentity,
      Wiring::kDelta, PaperCost{0.88, 0.88, 1.00}},
@@ -71,21 +71,21 @@ void describe_embedding_convolution(Options& o, Index& taps) {
 }
 
 void DeltaOptions::describe(Options& o) {
-  if (expanded_) {
+  if (read_ != Read::kIdentity) {
     describe_expanded_state(o, channels, compressor);
     o.add("model.compressor_start", compressor_start,
           "compressors start as a plain average, or normal as hidden weights do")
         .changes(Options::Changes::kStart);
   }
-  if (reads_tokens_)
+  if (read_ == Read::kToken)
     o.add("model.state_kernel", state_kernel, "taps of the token compressor").range(1, kMaxTaps);
-  if (reads_channels_) {
+  if (read_ == Read::kChannel) {
     o.add("model.channel_compressor", channel_compressor,
           "a weight per feature and channel, or a convolution and a read vector");
     o.add("model.channel_kernel", channel_kernel, "taps of that convolution; 0 means as many as channels")
         .range(0, kMaxChannels);
   }
-  if (has_conv_) describe_embedding_convolution(o, embed_kernel);
+  if (expand_ == Expand::kConv) describe_embedding_convolution(o, embed_kernel);
   o.add("model.gate", gate, "gate branch");
   o.add("model.gate_hidden", gate_hidden, "hidden width of the two-layer gate").range(1, 4096);
   o.add("model.beta_init", beta_init, "the gate's starting value, 0 to 2")
@@ -126,17 +126,17 @@ BranchSpec DeltaOptions::value_branch(Index channels_written, const ModelConfig&
   return branch;
 }
 
-ref::PaperChoices DeltaOptions::oracle_choices(Expand expand, Read read, ref::Write write) const {
+ref::PaperChoices DeltaOptions::oracle_choices(ref::Write write) const {
   ref::PaperChoices c;
-  c.channels = read == Read::kIdentity ? 1 : channels;
+  c.channels = read_ == Read::kIdentity ? 1 : channels;
   c.compress_kernel = state_kernel;
   c.embed_kernel = embed_kernel;
-  c.expand = expand == Expand::kConv     ? ref::Expand::conv
-             : expand == Expand::kRepeat ? ref::Expand::repeat
-                                         : ref::Expand::identity;
-  c.read = read == Read::kToken     ? ref::Read::token
-           : read == Read::kChannel ? ref::Read::channel
-                                    : ref::Read::identity;
+  c.expand = expand_ == Expand::kConv     ? ref::Expand::conv
+             : expand_ == Expand::kRepeat ? ref::Expand::repeat
+                                          : ref::Expand::identity;
+  c.read = read_ == Read::kToken     ? ref::Read::token
+           : read_ == Read::kChannel ? ref::Read::channel
+                                     : ref::Read::identity;
   c.write = write;
   c.gate = gate == GateBranch::kLinear ? ref::Gate::linear : ref::Gate::two_layer;
   c.gate_hidden = gate_hidden;
@@ -149,10 +149,10 @@ ref::PaperChoices DeltaOptions::oracle_choices(Expand expand, Read read, ref::Wr
   return c;
 }
 
-FusedSpec DeltaOptions::stream(Expand expand, Read read) const {
-  return {.expand = expand,
-          .read = read,
-          .channels = read == Read::kIdentity ? 1 : channels,
+FusedSpec DeltaOptions::stream() const {
+  return {.expand = expand_,
+          .read = read_,
+          .channels = read_ == Read::kIdentity ? 1 : channels,
           .embed_taps = embed_kernel,
           .state_taps = state_kernel,
           .channel_taps = channel_taps(),
@@ -168,7 +168,7 @@ FusedSpec spec_of(const ModelConfig& config) {
   if (wiring.update == Wiring::kAdd) return {};
   const auto& options = config.rule<DeltaOptions>();
   const bool erases = wiring.update == Wiring::kDelta;
-  FusedSpec spec = options.stream(wiring.expand, wiring.read);
+  FusedSpec spec = options.stream();
   const Index D = spec.channels;
   spec.write = std::make_shared<DeltaCoefficients>(
       erases ? DeltaCoefficients::Erase::kYes : DeltaCoefficients::Erase::kNo,
@@ -212,7 +212,6 @@ class DeltaOracle : public ref::PaperRule<Num> {
     const Wiring& wiring = wiring_of(config);
     if (wiring.update == Wiring::kAdd) return {};
     return config.rule<DeltaOptions>().oracle_choices(
-        wiring.expand, wiring.read,
         wiring.update == Wiring::kDelta ? ref::Write::delta : ref::Write::write_only);
   }
 };

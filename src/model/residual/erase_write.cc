@@ -63,13 +63,9 @@ class EraseWriteCoefficients final : public Coefficients {
   const float k_eps_;
 };
 
-bool is_expanded(const ModelConfig& config) { return config.residual() == "ddl-ew-cc"; }
-
 FusedSpec erase_write_spec(const ModelConfig& config) {
   const auto& options = config.rule<DeltaOptions>();
-  const bool expanded = is_expanded(config);
-  FusedSpec spec = options.stream(expanded ? Expand::kConv : Expand::kIdentity,
-                                  expanded ? Read::kChannel : Read::kIdentity);
+  FusedSpec spec = options.stream();
   const Index D = spec.channels;
   spec.write = std::make_shared<EraseWriteCoefficients>(static_cast<float>(options.k_eps));
   BranchSpec erase = options.gate_branch("beta_erase", config),
@@ -90,9 +86,7 @@ class EraseWriteOracle : public ref::PaperRule<Num> {
  public:
   explicit EraseWriteOracle(const ModelConfig& config)
       : ref::PaperRule<Num>(config.width, config.layers,
-                            config.rule<DeltaOptions>().oracle_choices(
-                                is_expanded(config) ? Expand::kConv : Expand::kIdentity,
-                                is_expanded(config) ? Read::kChannel : Read::kIdentity, ref::Write::delta)) {}
+                            config.rule<DeltaOptions>().oracle_choices(ref::Write::delta)) {}
 
   std::vector<std::string> gate_names() const override { return {"beta_erase", "beta_write"}; }
 

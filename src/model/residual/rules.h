@@ -44,11 +44,7 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
   double k_eps = 1e-5;
   bool store_state = false;
 
-  DeltaOptions(Expand expand, Read read)
-      : expanded_(read != Read::kIdentity),
-        reads_tokens_(read == Read::kToken),
-        reads_channels_(read == Read::kChannel),
-        has_conv_(expand == Expand::kConv) {}
+  DeltaOptions(Expand expand, Read read) : expand_(expand), read_(read) {}
   void describe(Options& options) override;
 
   // Taps of the channel compressor's convolution; 0 where it has one weight per feature and channel.
@@ -58,13 +54,14 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
   }
 
   // The parts of a FusedSpec that these options decide.
-  FusedSpec stream(Expand expand, Read read) const;
+  FusedSpec stream() const;
   BranchSpec gate_branch(const std::string& name, const ModelConfig& config) const;
   BranchSpec value_branch(Index channels_written, const ModelConfig& config) const;
-  ref::PaperChoices oracle_choices(Expand expand, Read read, ref::Write write) const;
+  ref::PaperChoices oracle_choices(ref::Write write) const;
 
  private:
-  bool expanded_, reads_tokens_, reads_channels_, has_conv_;
+  Expand expand_;
+  Read read_;
 };
 
 // The options of an expanded state and of the embedding convolution, for rules that have them.
