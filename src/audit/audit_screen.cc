@@ -72,8 +72,6 @@ std::vector<Column> columns(const Json& audit) {
     const auto name = changes["columns"][c].get<std::string>();
     const std::size_t cut = name.find(name.find(" = ") == std::string::npos ? " " : " = ");
     Column column{name.substr(0, cut).substr(0, kColumn - 1), name.substr(cut + 1), {}};
-    if (name.starts_with("erase gate")) column.above = "erase g";
-    if (name.starts_with("write gate")) column.above = "write g";
     for (const Json& row : changes["values"]) column.cells.push_back(number(row[c], "{:+.3f}"));
     all.push_back(std::move(column));
   }

@@ -10,14 +10,11 @@ namespace {
 
 std::size_t size(Index count) { return static_cast<std::size_t>(count); }
 
-const TokenSeries* find_series(const std::vector<TokenSeries>& all, const std::string& name) {
-  for (const TokenSeries& series : all)
-    if (series.name == name) return &series;
-  return nullptr;
-}
-const TokenSeries* first_of(const std::vector<TokenSeries>& all, const char* name, const char* other) {
-  const TokenSeries* found = find_series(all, name);
-  return found ? found : find_series(all, other);
+// The gate of the erase, or of the write, where the rule has one for both, too.
+template <class Series>
+const Series* gate_of(const std::vector<Series>& all, SeriesRole part) {
+  const Series* own = find_series(all, part);
+  return own ? own : find_series(all, SeriesRole::kGate);
 }
 double at(const TokenSeries& series, Index n, Index i = 0) {
   return static_cast<double>(series.values[n * series.stride + i]);
@@ -82,8 +79,12 @@ const SeriesRecord* Collector::find(Index s, const std::string& name) const {
     if (record.name == name) return &record;
   return nullptr;
 }
-bool Collector::has_targets() const { return find(0, "target") != nullptr; }
-bool Collector::erases() const { return has_targets() && find(0, "readout") != nullptr; }
+bool Collector::has_targets() const { return find_series(series_[0], SeriesRole::kTarget) != nullptr; }
+bool Collector::erases() const {
+  using enum SeriesRole;
+  return has_targets() && find_series(series_[0], kReadout) && gate_of(series_[0], kEraseGate) &&
+         gate_of(series_[0], kWriteGate);
+}
 
 void Collector::add(const BatchView& batch, Index rows, Wanted wanted, const Exec& ex) {
   std::vector<float> loss_N(size(N_));
@@ -190,6 +191,7 @@ void Collector::keep_series(Index rows) {
     if (series_[s].empty())
       for (const TokenSeries& t : pass_series_[s])
         series_[s].push_back({t.name,
+                              t.role,
                               t.per_token,
                               t.low,
                               t.high,
@@ -218,9 +220,10 @@ void Collector::sum_up_window(Index b) {
     const TokenSeries *scale, *erase, *write, *target;
   };
   std::vector<Of> of_S;
+  using enum SeriesRole;
   for (const auto& all : pass_series_)
-    of_S.push_back({find_series(all, "direction scale"), first_of(all, "erase gate", "gate"),
-                    first_of(all, "write gate", "gate"), find_series(all, "target")});
+    of_S.push_back({find_series(all, kDirectionScale), gate_of(all, kEraseGate), gate_of(all, kWriteGate),
+                    find_series(all, kTarget)});
 
   TokenWrites token;
   token.sublayers = S, token.channels = D;

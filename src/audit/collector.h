@@ -15,6 +15,7 @@ namespace ddl {
 // A series of the rule at one sublayer, over all tokens.
 struct SeriesRecord {
   std::string name;
+  SeriesRole role = SeriesRole::kOther;
   Index per_token = 1;
   float low = 0, high = 0;
   std::vector<double> sum, square;  // by component
@@ -56,7 +57,7 @@ class Collector {
   const std::vector<float>& losses() const { return loss_N_; }                      // of all tokens
   Index tokens() const { return std::ssize(loss_N_); }
   Index channels() const { return D_; }  // 0: the rule has no running state
-  bool erases() const;                   // the rule has a readout and a target: survival applies
+  bool erases() const;                   // the rule has gates, a readout and a target: survival applies
   bool has_targets() const;
   bool has_lens() const { return has_lens_; }
   Index lens_tokens() const { return lens_tokens_; }

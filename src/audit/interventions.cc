@@ -37,17 +37,22 @@ std::vector<Change> possible_changes(Probe& probe, const Collector& seen) {
     return [&seen, series, tokens](Index s) { return means(*seen.find(s, series), tokens); };
   };
 
-  // With a gate of its own for the erase, "erase gate = 0" says the same.
-  if (seen.find(0, "readout") && seen.find(0, "gate")) add("no erase", "readout", all_equal("readout", 0));
+  using enum SeriesRole;
+  const std::vector<SeriesRecord>& all = seen.series()[0];
+  // With a gate of its own for the erase, that gate = 0 says the same.
+  if (const auto* readout = find_series(all, kReadout); readout && find_series(all, kGate))
+    add("no erase", readout->name, all_equal(readout->name, 0));
   bool gated = false;
-  for (const char* gate : {"gate", "erase gate", "write gate"}) {
-    if (!seen.find(0, gate)) continue;
-    const std::string name = gate;
-    gated |= add(name + " = 0", gate, all_equal(gate, 0));
-    add(name + " = 1", gate, all_equal(gate, 1));
-    add(name + " = mean", gate, mean_of(gate));
+  for (const SeriesRole role : {kGate, kEraseGate, kWriteGate}) {
+    const SeriesRecord* gate = find_series(all, role);
+    if (!gate) continue;
+    const std::string& name = gate->name;
+    gated |= add(name + " = 0", name, all_equal(name, 0));
+    add(name + " = 1", name, all_equal(name, 1));
+    add(name + " = mean", name, mean_of(name));
   }
-  if (seen.find(0, "target")) add("target = mean", "target", mean_of("target"));
+  if (const auto* target = find_series(all, kTarget))
+    add(target->name + " = mean", target->name, mean_of(target->name));
   if (gated) return changes;
 
   add("output = 0", kOutputSeries,

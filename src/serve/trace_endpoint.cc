@@ -119,11 +119,7 @@ struct TraceRequest {
 
   Json sublayer_json(Index s, const std::vector<TokenSeries>& all, Index count) const {
     Json json{{"sublayer", s}, {"kind", s % 2 == 0 ? "attention" : "mlp"}, {"series", Json::object()}};
-    const TokenSeries *gate = nullptr, *target = nullptr, *readout = nullptr;
     for (const TokenSeries& each : all) {
-      if (each.name == "gate") gate = &each;
-      if (each.name == "target") target = &each;
-      if (each.name == "readout") readout = &each;
       if (!wanted.empty() && !wanted.contains(each.name)) continue;
       Json values = Json::array();
       for (Index n = 0; n < count; ++n) {
@@ -136,6 +132,9 @@ struct TraceRequest {
       json["series"][each.name]["values"] = std::move(values);
       if (each.high > each.low) json["series"][each.name]["range"] = {each.low, each.high};
     }
+    const TokenSeries *gate = find_series(all, SeriesRole::kGate),
+                      *target = find_series(all, SeriesRole::kTarget),
+                      *readout = find_series(all, SeriesRole::kReadout);
     if (!gate || !target || !readout || target->per_token != readout->per_token) return json;
     // Before the write |v - r|, mean over the channels; |1 - beta| of it is left.
     Json before = Json::array(), after = Json::array();

@@ -86,11 +86,8 @@ class KernelStream final : public ManualStream {
     std::vector<TokenSeries> all;
     auto& [steer, written] = here_[s];
     steer = saved_[s].steer.cpu(), written = saved_[s].written.cpu();
-    for (const SeriesSpec& spec : parts_.spec().series) {
-      const bool steering = spec.source == SeriesSpec::kSteering;
-      const float* values = device_pointer<float>(steering ? steer : written);
-      all.push_back({spec.name, values + spec.first, spec.count, steering ? R_ : Q_, spec.low, spec.high});
-    }
+    for (const SeriesSpec& spec : parts_.spec().series)
+      all.push_back(spec.of(device_pointer<float>(steer), R_, device_pointer<float>(written), Q_));
     return all;
   }
 

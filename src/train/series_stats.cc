@@ -13,12 +13,6 @@ namespace {
 constexpr Index kBins = 20;
 constexpr std::size_t kMostShown = 8;  // numbers of a token that a table shows one by one
 
-const TokenSeries* find(const std::vector<TokenSeries>& series, const char* name) {
-  for (const TokenSeries& s : series)
-    if (s.name == name) return &s;
-  return nullptr;
-}
-
 double value_of(const TokenSeries& series, Index n, Index i) {
   return static_cast<double>(series.values[n * series.stride + i]);
 }
@@ -53,8 +47,9 @@ Json summary(const TokenSeries& series, Index tokens) {
 }
 
 void add_discrepancy(Json& json, const std::vector<TokenSeries>& series, Index tokens) {
-  const TokenSeries *gates = find(series, "gate"), *targets = find(series, "target"),
-                    *readouts = find(series, "readout");
+  const TokenSeries *gates = find_series(series, SeriesRole::kGate),
+                    *targets = find_series(series, SeriesRole::kTarget),
+                    *readouts = find_series(series, SeriesRole::kReadout);
   if (!gates || !targets || !readouts) return;
   double before = 0, after = 0;
   for (Index n = 0; n < tokens; ++n)

@@ -7,6 +7,7 @@
 #include "audit/token_classes.h"
 #include "audit/vectors.h"
 #include "model/probe.h"
+#include "model/residual/rules.h"
 
 namespace ddl {
 namespace {
@@ -280,6 +281,27 @@ TEST(Audit, InterventionsFitTheRule) {
                    "write gate = 1", "write gate = mean", "target = mean"}));
   for (const char* rule : {"baseline", "highway", "hc", "attnres", "norm-write", "ihc", "decay-x0"})
     EXPECT_EQ(changes(rule), (Names{"output = 0", "output = mean"})) << rule;
+}
+
+// ddl-ew-cc with other names.
+FusedSpec renamed_series(ModelConfig config) {
+  config.use_residual("ddl-ew-cc");
+  FusedSpec spec = dynamic_cast<FusedRule<float>&>(*make_rule<float>(config)).spec();
+  for (SeriesSpec& series : spec.series) series.name = "my " + series.name;
+  return spec;
+}
+
+TEST(Audit, KnowsSeriesByTheirRoles) {
+  register_rule(
+      fused_rule("renamed", "", OptionSetPtr(DeltaOptions(Expand::kConv, Read::kChannel)), renamed_series));
+  const Json known = tiny_audit("ddl-ew-cc", 2, 8), renamed = tiny_audit("renamed", 2, 8);
+  for (const char* part : {"readouts", "survival", "alignment"})
+    EXPECT_EQ(renamed[part], known[part]) << part;
+  const Json &expected = known["intervention_matrix"], &changes = renamed["intervention_matrix"];
+  EXPECT_EQ(changes["values"], expected["values"]);
+  ASSERT_EQ(changes["columns"].size(), expected["columns"].size());
+  for (std::size_t i = 0; i < expected["columns"].size(); ++i)
+    EXPECT_EQ(changes["columns"][i], "my " + expected["columns"][i].get<std::string>());
 }
 
 // The mean change over windows and its standard error, from two losses by hand.

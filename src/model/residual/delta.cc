@@ -174,10 +174,13 @@ FusedSpec spec_of(const ModelConfig& config) {
       erases ? DeltaCoefficients::Erase::kYes : DeltaCoefficients::Erase::kNo,
       static_cast<float>(options.k_eps));
   spec.branches = {options.gate_branch("beta", config), options.value_branch(D, config)};
-  spec.series = {{.name = "gate", .first = 0, .high = 2}, {.name = "target", .first = 1, .count = D}};
-  spec.series.push_back({.name = "direction scale", .source = SeriesSpec::kSaved, .first = 0});
+  using enum SeriesRole;
+  spec.series = {{.name = "gate", .role = kGate, .first = 0, .high = 2},
+                 {.name = "target", .role = kTarget, .first = 1, .count = D},
+                 {.name = "direction scale", .role = kDirectionScale, .source = SeriesSpec::kSaved}};
   if (erases)
-    spec.series.push_back({.name = "readout", .source = SeriesSpec::kReadout, .first = 1, .count = D});
+    spec.series.push_back(
+        {.name = "readout", .role = kReadout, .source = SeriesSpec::kSaved, .first = 1, .count = D});
   return spec;
 }
 

@@ -72,11 +72,12 @@ FusedSpec erase_write_spec(const ModelConfig& config) {
              write = options.gate_branch("beta_write", config);
   erase.draws_as = write.draws_as = "beta";
   spec.branches = {erase, write, options.value_branch(D, config)};
-  spec.series = {{.name = "erase gate", .first = 0, .high = 2},
-                 {.name = "write gate", .first = 1, .high = 2},
-                 {.name = "target", .first = 2, .count = D},
-                 {.name = "direction scale", .source = SeriesSpec::kSaved, .first = 0},
-                 {.name = "readout", .source = SeriesSpec::kReadout, .first = 1, .count = D}};
+  using enum SeriesRole;
+  spec.series = {{.name = "erase gate", .role = kEraseGate, .first = 0, .high = 2},
+                 {.name = "write gate", .role = kWriteGate, .first = 1, .high = 2},
+                 {.name = "target", .role = kTarget, .first = 2, .count = D},
+                 {.name = "direction scale", .role = kDirectionScale, .source = SeriesSpec::kSaved},
+                 {.name = "readout", .role = kReadout, .source = SeriesSpec::kSaved, .first = 1, .count = D}};
   return spec;
 }
 

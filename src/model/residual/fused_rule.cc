@@ -272,7 +272,7 @@ void FusedRule<T>::write_and_read(Index s, T* next_context_NC, const T* h_NC, co
                     .saved_NQ = saved.write_NQ};
   std::optional<WithoutReadout> without_readout;
   if (replaced_ && replacement_->sublayer == s) {
-    if (replaced_->source == SeriesSpec::kReadout)
+    if (replaced_->role == SeriesRole::kReadout)
       write.coefficients = &without_readout.emplace(*spec_.write);
     else
       for (Index n = 0; n < tokens.count; ++n)
@@ -494,12 +494,8 @@ double FusedRule<T>::flops_backward() const {
 template <class T>
 std::vector<TokenSeries> FusedRule<T>::series(Index s) const {
   std::vector<TokenSeries> all;
-  for (const SeriesSpec& spec : spec_.series) {
-    const bool steering = spec.source == SeriesSpec::kSteering;
-    const float* values = steering ? sublayers_[s].steer_NR : sublayers_[s].write_NQ;
-    all.push_back(
-        {spec.name, values + spec.first, spec.count, steering ? steering_ : saved_, spec.low, spec.high});
-  }
+  for (const SeriesSpec& spec : spec_.series)
+    all.push_back(spec.of(sublayers_[s].steer_NR, steering_, sublayers_[s].write_NQ, saved_));
   return all;
 }
 
@@ -525,7 +521,7 @@ bool FusedRule<T>::replace(const Replacement* replacement) {
     if (spec.name != replacement->series || spec.count != std::ssize(replacement->values)) continue;
     const bool zeros = std::all_of(replacement->values.begin(), replacement->values.end(),
                                    [](float value) { return value == 0; });
-    if (spec.source == SeriesSpec::kSteering || (spec.source == SeriesSpec::kReadout && zeros))
+    if (spec.source == SeriesSpec::kSteering || (spec.role == SeriesRole::kReadout && zeros))
       replaced_ = &spec;
   }
   return replaced_ != nullptr;

@@ -35,13 +35,20 @@ struct BranchSpec {
   std::string draws_as = "";  // the branch whose random starting values it shares; "": its own
 };
 
-// A series that the rule reports: `count` of a token's steering numbers, or of what its write saved. kReadout: of
-// what it saved, what it saw of the state (a multiple of h . X_d for each d).
+// A series that the rule reports: `count` of a token's steering numbers, or of what its write saved. A readout is what
+// the write saw of the state: a multiple of h . X_d for each d.
 struct SeriesSpec {
   std::string name;
-  enum Source { kSteering, kSaved, kReadout } source = kSteering;
+  SeriesRole role = SeriesRole::kOther;
+  enum Source { kSteering, kSaved } source = kSteering;
   Index first = 0, count = 1;
   float low = 0, high = 0;
+
+  // Where a token has R steering numbers and Q saved ones.
+  TokenSeries of(const float* steer_NR, Index R, const float* saved_NQ, Index Q) const {
+    const bool steering = source == kSteering;
+    return {name, role, (steering ? steer_NR : saved_NQ) + first, count, steering ? R : Q, low, high};
+  }
 };
 
 struct FusedSpec {
