@@ -48,6 +48,9 @@ class Probe {
   // During a visit: the head at this depth. False: the rule cannot say what it would read.
   virtual bool lens(const BatchView& batch, const LensScores& scores, const Exec& ex) = 0;
 
+  // What follows token n of the last pass: V logits.
+  virtual std::vector<float> logits(Index n, const Exec& ex) = 0;
+
   // What the rule reports about sublayer s in the last pass.
   virtual std::vector<TokenSeries> series(Index s) const = 0;
 

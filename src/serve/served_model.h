@@ -45,11 +45,12 @@ class ServedModel {
   // Of the engine's thread.
   Batcher& batcher() { return *batcher_; }
   TreeScorer& scorer(const Exec& ex);
-  const Weights& plain_weights(const Exec& ex);  // in f32, whatever they are stored in
   // For sequences of `tokens` tokens or fewer; the rest of its batch is padding. Lives until the next call.
   Probe& probe(Index tokens, const Exec& ex);
 
  private:
+  const Weights& plain_weights(const Exec& ex);  // in f32, whatever they are stored in
+
   std::string name_;
   LoadedModel loaded_;
   Index step_ = -1;

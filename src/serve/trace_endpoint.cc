@@ -32,9 +32,9 @@ struct TraceRequest {
   SamplerOptions sampling;
   std::optional<Sampler> sampler;
   std::optional<Replacement> clamp;
-  std::set<std::string> wanted;          // series; none: all
-  std::vector<EchoedToken> new_tokens;   // with the best of each
-  std::vector<float> loss_N, context_C;  // of the last pass; what the head read of its last token
+  std::set<std::string> wanted;         // series; none: all
+  std::vector<EchoedToken> new_tokens;  // with the best of each
+  std::vector<float> loss_N;            // of the last pass
 
   bool end_of_text() const {
     return std::ssize(tokens) > prompt_tokens &&
@@ -48,13 +48,12 @@ struct TraceRequest {
     probe.replace(nullptr);  // others use it, too
     const Index count = std::ssize(tokens);
     if (count - prompt_tokens >= max_tokens || count >= model->context() || end_of_text()) return json(probe);
-    add_token(ex);
+    add_token(probe.logits(count - 1, ex));
     return std::nullopt;
   }
 
   void pass(Probe& probe, const Exec& ex) {
-    const Index count = std::ssize(tokens), C = model->config().width, S = model->config().sublayers();
-    const Index T = probe.shape().T;
+    const Index count = std::ssize(tokens), T = probe.shape().T;
     if (clamp && !probe.replace(&*clamp))
       throw ApiError(400,
                      fmt::format("clamp: {} has no series '{}' of {} numbers that can be replaced",
@@ -65,31 +64,14 @@ struct TraceRequest {
     targets[count - 1] = tokens[0];  // a pass needs something to predict, and a text may be one token
     padded.resize(static_cast<std::size_t>(T), tokens.back());
     loss_N.assign(static_cast<std::size_t>(T), 0);
-    probe.watch(
-        {padded.data(), targets.data()}, {.loss_N = loss_N.data()},
-        [&](const Probe::Depth& depth) {
-          if (depth.s == S)
-            context_C.assign(depth.context_NC + (count - 1) * C, depth.context_NC + count * C);
-        },
-        ex);
+    probe.loss({padded.data(), targets.data()}, {.loss_N = loss_N.data()}, ex);
   }
 
-  void add_token(const Exec& ex) {
-    // logits = logit_scale * wte context
-    const Index C = model->config().width, V = model->config().vocab;
-    const Weights& weights = model->plain_weights(ex);
-    const float* rows = weights.values().data() + weights.table().find("transformer.wte.weight").offset;
-    std::vector<float> logits(static_cast<std::size_t>(V));
-    parallel_chunks(V, 512, ex, [&](Index begin, Index end) {
-      for (Index v = begin; v < end; ++v) {
-        float sum = 0;
-        for (Index c = 0; c < C; ++c) sum += rows[v * C + c] * context_C[c];
-        logits[v] = sum * model->config().logit_scale();
-      }
-    });
+  void add_token(const std::vector<float>& logits) {
     if (!sampler) sampler.emplace(sampling, 0);
-    const auto known = static_cast<std::size_t>(std::min(model->tokenizer().vocab_size(), V));
-    const std::int32_t token = sampler->next(std::span<const float>(logits).first(known), tokens);
+    const auto known =
+        static_cast<std::size_t>(std::min(model->tokenizer().vocab_size(), std::ssize(logits)));
+    const std::int32_t token = sampler->next(std::span(logits).first(known), tokens);
     tokens.push_back(token);
     new_tokens.push_back({token, score_token(logits, token, kBest)});
   }

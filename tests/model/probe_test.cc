@@ -247,6 +247,24 @@ TEST(Interventions, OfGatesTargetsAndReadoutsHaveTheOraclesLoss) {
   check_intervention("ddl-ew-cc", "readout", {0, 0, 0});
 }
 
+TEST(Probe, LogitsAreThoseOfTheLoss) {
+  for (const char* precision : {"f32", "bf16"}) {
+    ModelConfig config = model_config({.mup = true});
+    config.precision = precision;
+    const Weights weights = scrambled_weights(config);
+    const auto probe = make_probe(weights, kShape, Exec{});
+    const auto x = tokens(kN, 1), y = tokens(kN, 2);
+    std::vector<float> loss_N(kN);
+    probe->loss({x.data(), y.data()}, {.loss_N = loss_N.data()}, Exec{});
+    for (Index n = 0; n < kN; ++n) {
+      const std::vector<float> z_V = probe->logits(n, Exec{});
+      double sum = 0;
+      for (const float z : z_V) sum += std::exp(double{z});
+      EXPECT_NEAR(std::log(sum) - double{z_V[y[n]]}, double{loss_N[n]}, 1e-5) << precision << " " << n;
+    }
+  }
+}
+
 class EveryRuleChanged : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Model, EveryRuleChanged, testing::ValuesIn(rule_names()), rule_test_name);
 TEST_P(EveryRuleChanged, OutputsHaveTheOraclesLoss) {

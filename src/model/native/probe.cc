@@ -56,6 +56,14 @@ class NativeProbe final : public Probe, private PassObserver<T> {
     return true;
   }
 
+  std::vector<float> logits(Index n, const Exec& ex) override {
+    DDL_CHECK(context_NC_, "logits() before a pass");
+    std::vector<float> z_V(static_cast<std::size_t>(config_.vocab));
+    network_.head().logits(z_V.data(), context_NC_ + n * C_, 1, DenseProducts<T>(network_.numbers()), ex);
+    for (float& z : z_V) z *= config_.logit_scale();
+    return z_V;
+  }
+
   std::vector<TokenSeries> series(Index s) const override { return network_.residual().series(s); }
 
   bool replace(const Replacement* replacement) override {
@@ -75,8 +83,8 @@ class NativeProbe final : public Probe, private PassObserver<T> {
     visit_ = visit;
     const DenseProducts<T> products(network_.numbers());
     const Pass<T> pass{.tokens = tokens(), .products = &products, .observer = this};
-    const T* context_NC = network_.forward(batch.token_BT, pass, ex);
-    return network_.head().loss(context_NC, batch.target_BT, scores, 0, nullptr, shape_.N(), ex);
+    context_NC_ = network_.forward(batch.token_BT, pass, ex);
+    return network_.head().loss(context_NC_, batch.target_BT, scores, 0, nullptr, shape_.N(), ex);
   }
 
   void before_write(Index s, const T* context_NC, T* h_NC) override {
@@ -118,6 +126,7 @@ class NativeProbe final : public Probe, private PassObserver<T> {
   Arena arena_ = Arena::measuring();
   std::vector<T> lens_NC_;
   std::vector<float> context_float_, h_float_;  // of bf16 models
+  const T* context_NC_ = nullptr;               // what the head read in the last pass
   const Visit* visit_ = nullptr;
   Index depth_ = -1;                     // of the visit
   const Replacement* output_ = nullptr;  // of the outputs
