@@ -1,8 +1,6 @@
 // The public header on top of the layers below.
 #include <ddl/ddl.h>
 
-#include <algorithm>
-#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "infer/generation.h"
 #include "infer/load.h"
 #include "model/engine.h"
+#include "model/next_token.h"
 #include "train/run.h"
 
 namespace ddl {
@@ -105,7 +104,7 @@ GeneratedText Model::generate(std::string_view prompt, const GenerateSettings& s
 
 std::vector<TokenScore> Model::score(std::string_view text) const { return score_tokens(encode(text)); }
 
-// log p(token_i | end of text, token_0, ..., token_{i-1}) = z_i - logsumexp(z), z the logits before token i.
+// log p(token_i | end of text, token_0, ..., token_{i-1})
 std::vector<TokenScore> Model::score_tokens(const std::vector<std::int32_t>& tokens) const {
   if (tokens.empty()) return {};
   std::vector<std::int32_t> read{static_cast<std::int32_t>(inside_->loaded.tokenizer->end_of_text())};
@@ -121,12 +120,8 @@ std::vector<TokenScore> Model::score_tokens(const std::vector<std::int32_t>& tok
     decoder.append_visiting(
         {&append, 1},
         [&](Index, Index i, std::span<const float> logits) {
-          const float largest = *std::max_element(logits.begin(), logits.end());
-          double sum = 0;
-          for (const float z : logits) sum += std::exp(static_cast<double>(z) - static_cast<double>(largest));
-          const double z = logits[tokens[i]];
-          scores[i] = {tokens[i], z - static_cast<double>(largest) - std::log(sum),
-                       logits[tokens[i]] == largest};
+          const NextToken next = next_token(logits);
+          scores[i] = {tokens[i], next.log_probability(tokens[i]), logits[tokens[i]] == next.largest};
         },
         inside_->ex);
     return scores;

@@ -1,15 +1,8 @@
 #include "model/tree_scorer.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 
 namespace ddl {
-
-bool NextToken::is_most_likely(std::int32_t token) const {
-  return logits_V[token] == largest &&
-         std::find(logits_V.begin(), logits_V.begin() + token, largest) == logits_V.begin() + token;
-}
 
 void check_run(const TreeRun& run, Index depths, const ModelConfig& config) {
   DDL_CHECK(run.depth >= 0 && run.depth < depths && !run.tokens.empty() && run.first_wanted >= 0,

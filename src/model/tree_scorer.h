@@ -16,6 +16,7 @@
 #include "core/exec.h"
 #include "core/function_ref.h"
 #include "model/config.h"
+#include "model/next_token.h"
 
 namespace ddl {
 
@@ -25,19 +26,6 @@ struct TreeRun {
   Index depth = 0, position = 0;
   std::span<const std::int32_t> tokens;  // at least one
   Index first_wanted = 0;                // tokens.size(): none
-};
-
-// The distribution of the token that follows:  log p_v = scale (logits_v - largest) - log_sum.
-struct NextToken {
-  std::span<const float> logits_V;
-  float scale = 1;
-  float largest = 0;   // of the logits
-  double log_sum = 0;  // log sum_v exp(scale (logits_v - largest))
-
-  double log_probability(std::int32_t token) const {
-    return static_cast<double>(scale) * (static_cast<double>(logits_V[token]) - largest) - log_sum;
-  }
-  bool is_most_likely(std::int32_t token) const;  // the first, among equals
 };
 
 struct TreeShape {

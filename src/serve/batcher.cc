@@ -1,7 +1,6 @@
 #include "serve/batcher.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 #include "core/error.h"
@@ -9,15 +8,10 @@
 
 namespace ddl {
 
-TokenScore score_token(std::span<const float> logits_V, std::int32_t token, Index best) {
-  // log p_v = (z_v - largest) - log sum_w exp(z_w - largest)
-  const double largest = *std::max_element(logits_V.begin(), logits_V.end());
-  double sum = 0;
-  for (const float logit : logits_V) sum += std::exp(logit - largest);
-  const double log_sum = std::log(sum);
-  const auto log_probability = [&](std::int32_t id) { return (logits_V[id] - largest) - log_sum; };
-  TokenScore score{token, log_probability(token), {}};
-  for (const std::int32_t id : most_likely(logits_V, best)) score.best.emplace_back(id, log_probability(id));
+TokenScore score_token(const NextToken& next, std::int32_t token, Index best) {
+  TokenScore score{token, next.log_probability(token), {}};
+  for (const std::int32_t id : most_likely(next.logits_V, best))
+    score.best.emplace_back(id, next.log_probability(id));
   return score;
 }
 
@@ -160,7 +154,7 @@ Batcher::Choice Batcher::choose(Live& live, std::span<const float> logits) const
   try {
     const auto known = static_cast<std::size_t>(std::min(tokenizer_.vocab_size(), std::ssize(logits)));
     choice.token = live.sampler.next(logits.first(known), live.tokens);
-    if (live.asked.best >= 0) choice.score = score_token(logits, choice.token, live.asked.best);
+    if (live.asked.best >= 0) choice.score = score_token(next_token(logits), choice.token, live.asked.best);
   } catch (const std::exception& error) {
     choice.error = error.what();
   }

@@ -18,6 +18,7 @@
 #include "infer/sampler.h"
 #include "infer/text_stream.h"
 #include "model/decoder.h"
+#include "model/next_token.h"
 
 namespace ddl {
 
@@ -28,8 +29,8 @@ struct TokenScore {
   std::vector<std::pair<std::int32_t, double>> best;  // most likely first, as many as were asked for
 };
 
-// log p of a token and of the `best` most likely ones. logits_V must be finite.
-TokenScore score_token(std::span<const float> logits_V, std::int32_t token, Index best);
+// log p of a token and of the `best` most likely ones.
+TokenScore score_token(const NextToken& next, std::int32_t token, Index best);
 
 struct Sequence {
   // Shared by the sequences that continue one prompt, which is then computed once where they come together.

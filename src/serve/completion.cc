@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "eval/request_tree.h"
-#include "eval/score_text.h"
 #include "infer/text_stream.h"
 #include "serve/access.h"
 #include "serve/endpoints.h"
@@ -79,20 +78,15 @@ class Completion : public std::enable_shared_from_this<Completion> {
         tree.runs(),
         [&](Index run, Index token, const NextToken& next) {
           tree.for_each_asked(run, token, [&](const RequestTree::Asked& ask) {
-            if (!ask.last) return echoes[ask.request].push_back({ask.token, scored(next, ask.token)});
+            if (!ask.last)
+              return echoes[ask.request].push_back(
+                  {ask.token, score_token(next, ask.token, request_.logprobs)});
             const std::size_t p = begin + static_cast<std::size_t>(ask.request);
             echo(p, std::move(echoes[ask.request]));
             if (request_.max_tokens == 1) choose_one(p, next);
           });
         },
         ex);
-  }
-
-  TokenScore scored(const NextToken& next, std::int32_t token) const {
-    TokenScore score{token, next.log_probability(token), {}};
-    for (const std::int32_t best : most_likely(next.logits_V, request_.logprobs))
-      score.best.emplace_back(best, next.log_probability(best));
-    return score;
   }
 
   void echo(std::size_t p, std::vector<EchoedToken> tokens) {
@@ -121,7 +115,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
         text += stream.finish();
       }
       ++completion_tokens_;
-      add(choice(p, k), text, {{token, scored(next, token)}});
+      add(choice(p, k), text, {{token, score_token(next, token, request_.logprobs)}});
       end(choice(p, k), id == tokenizer.end_of_text() || stream.stopped() ? "stop" : "length");
     }
   }

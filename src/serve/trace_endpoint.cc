@@ -73,7 +73,7 @@ struct TraceRequest {
         static_cast<std::size_t>(std::min(model->tokenizer().vocab_size(), std::ssize(logits)));
     const std::int32_t token = sampler->next(std::span(logits).first(known), tokens);
     tokens.push_back(token);
-    new_tokens.push_back({token, score_token(logits, token, kBest)});
+    new_tokens.push_back({token, score_token(next_token(logits), token, kBest)});
   }
 
   Json json(Probe& probe) const {

@@ -326,17 +326,6 @@ TEST(Scorer, HandsOutEachScoreOnce) {
   EXPECT_TRUE(scorer.score_all({}).empty());
 }
 
-TEST(NextToken, TheFirstOfEqualsIsTheMostLikely) {
-  const std::vector<float> logits = {1, 3, 2, 3};
-  const NextToken next{logits, 0.5f, 3, std::log(2 + std::exp(-1.0) + std::exp(-0.5))};
-  EXPECT_TRUE(next.is_most_likely(1));
-  EXPECT_FALSE(next.is_most_likely(3));
-  EXPECT_FALSE(next.is_most_likely(0));
-  double sum = 0;
-  for (std::int32_t token = 0; token < 4; ++token) sum += std::exp(next.log_probability(token));
-  EXPECT_NEAR(sum, 1, 1e-15);
-}
-
 TEST(Scorer, RefusesWhatCannotBeScored) {
   const ModelConfig config = wide_config("baseline");
   const Weights weights = tame(config);

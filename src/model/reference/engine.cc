@@ -1,7 +1,6 @@
 #include "model/reference/engine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -195,14 +194,8 @@ class ReferenceTreeScorer final : public TreeScorer {
       if (run.first_wanted >= std::ssize(run.tokens)) continue;
       const std::vector<float> rows = oracle_.logits(path);
       for (Index i = run.first_wanted; i < std::ssize(run.tokens); ++i) {
-        NextToken next;
-        next.logits_V = std::span(rows).subspan(static_cast<std::size_t>((run.position + i) * V),
-                                                static_cast<std::size_t>(V));
-        next.largest = *std::max_element(next.logits_V.begin(), next.logits_V.end());
-        double sum = 0;
-        for (const float z : next.logits_V) sum += std::exp(static_cast<double>(z) - next.largest);
-        next.log_sum = std::log(sum);
-        visit(r, i, next);
+        const auto row = static_cast<std::size_t>((run.position + i) * V);
+        visit(r, i, next_token(std::span(rows).subspan(row, static_cast<std::size_t>(V))));
       }
     }
   }
