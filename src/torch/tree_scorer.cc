@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/error.h"
+#include "model/tree_walk.h"
 #include "torch/host_tensor.h"
 #include "torch/inference_network.h"
 #include "torch/translated.h"
@@ -22,7 +22,10 @@ constexpr const char* kScoringAdvice = "fewer tokens at a time (eval --batch-tok
 class TorchTreeScorer final : public TreeScorer, private KeysAndValues {
  public:
   TorchTreeScorer(const Weights& weights, const TreeShape& shape, const TorchPlace& place)
-      : config_(weights.config()), shape_(shape), network_(weights, place, shape.depths) {
+      : config_(weights.config()),
+        shape_(shape),
+        walk_(config_, shape_),
+        network_(weights, place, shape.depths) {
     for (at::Tensor* kept : {&kept_keys_, &kept_values_}) {
       *kept = network_.empty_cache({config_.layers, config_.context, config_.heads, config_.head_size()});
       arena_.take<std::byte>("keys and values of a path", static_cast<Index>(kept->nbytes()));
@@ -34,88 +37,46 @@ class TorchTreeScorer final : public TreeScorer, private KeysAndValues {
   const Arena& arena() const override { return arena_; }
 
   void run(std::span<const TreeRun> runs, Visit visit, const Exec& ex) override {
-    for (const TreeRun& run : runs) check_run(run, shape_.depths, config_);
-    kept_ = 0;
-    forget_pass();
-    for (Index r = 0; r < std::ssize(runs); ++r) {
-      const Index total = std::ssize(runs[r].tokens);
-      for (Index done = 0; done < total;) {
-        const Index count = std::min(total - done, shape_.batch_tokens - std::ssize(token_N_));
-        enter(runs[r], r, done, count);
-        done += count;
-        if (std::ssize(token_N_) == shape_.batch_tokens) pass(visit, ex);
-      }
-    }
-    if (!token_N_.empty()) pass(visit, ex);
+    token_N_.clear();
+    walk_.run(
+        runs,
+        [&](std::span<const std::int32_t> tokens) {
+          token_N_.insert(token_N_.end(), tokens.begin(), tokens.end());
+        },
+        [&] { pass(visit, ex); });
   }
 
  private:
-  // Of the path to the last token: a span of this pass. What lies before the first is kept from earlier passes.
-  struct Piece {
-    Index span, row, position, count;
-    Index end() const { return position + count; }
-  };
-  struct Wanted {
-    Index row, run, token;
-  };
-
-  // Adds tokens [done, done + count) of a run to this pass.
-  void enter(const TreeRun& run, Index r, Index done, Index count) {
-    const Index position = run.position + done, row = std::ssize(token_N_);
-    while (!path_.empty() && path_.back().position >= position) path_.pop_back();
-    DDL_CHECK(path_.empty() ? position <= kept_ : path_.back().end() == position,
-              "a run at position {} does not follow the one before it", position);
-    if (path_.empty()) kept_ = position;
-
-    Span span{.slot = run.depth, .position = position, .count = count};
-    if (!path_.empty())
-      span.parent = path_.back().span;
-    else if (done == 0 && position > 0)
-      span.from = run.depth - 1;
-    path_.push_back({std::ssize(spans_), row, position, count});
-    spans_.push_back(span);
-    for (Index i = done; i < done + count; ++i) {
-      if (i >= run.first_wanted) wanted_.push_back({std::ssize(token_N_), r, i});
-      token_N_.push_back(run.tokens[i]);
-    }
-  }
-
-  void forget_pass() {
-    past_ = kept_;
-    token_N_.clear(), spans_.clear(), path_.clear(), wanted_.clear();
-  }
-
   void pass(Visit visit, const Exec& ex) {
     const at::NoGradGuard no_graph;
     translated(kScoringAdvice, [&] {
       make_mask();
       std::vector<std::int64_t> rows, positions;
-      for (const Piece& piece : path_)
+      for (const TreeWalk::Piece& piece : walk_.path())
         for (Index i = 0; i < piece.count; ++i)
           rows.push_back(piece.row + i), positions.push_back(piece.position + i);
       path_rows_ = to_device(rows, network_.device());
       path_positions_ = to_device(positions, network_.device());
-      head(network_.forward(token_N_, spans_, *this, ex), visit);
+      head(network_.forward(token_N_, walk_.spans(), *this, ex), visit);
     });
-    kept_ = path_.back().end();
-    forget_pass();
+    token_N_.clear();
   }
 
   // Which keys a token sees, of the path that earlier passes left and of this pass: what the token before it
   // sees, and itself.
   void make_mask() {
-    const Index N = std::ssize(token_N_), L = past_ + N;
+    const Index N = walk_.tokens(), past = walk_.past(), L = past + N;
     const at::Tensor mask_NL = at::zeros({N, L}, at::kBool);
     auto* const mask = static_cast<bool*>(mask_NL.data_ptr());
     std::vector<Index> last_row;  // by span
     Index row = 0;
-    for (const Span& span : spans_) {
+    for (const Span& span : walk_.spans()) {
       for (Index i = 0; i < span.count; ++i, ++row) {
         if (i > 0 || span.parent >= 0)
           std::copy_n(mask + (i > 0 ? row - 1 : last_row[span.parent]) * L, L, mask + row * L);
         else
           std::fill_n(mask + row * L, span.position, true);
-        mask[row * L + past_ + row] = true;
+        mask[row * L + past + row] = true;
       }
       last_row.push_back(row - 1);
     }
@@ -126,7 +87,9 @@ class TorchTreeScorer final : public TreeScorer, private KeysAndValues {
   at::Tensor attend(Index layer, const at::Tensor& q_NHK, const at::Tensor& k_NHK,
                     const at::Tensor& v_NHK) override {
     const auto with_kept_1HLK = [&](const at::Tensor& kept, const at::Tensor& rows_NHK) {
-      return at::cat({kept.select(0, layer).narrow(0, 0, past_), rows_NHK}).transpose(0, 1).unsqueeze(0);
+      return at::cat({kept.select(0, layer).narrow(0, 0, walk_.past()), rows_NHK})
+          .transpose(0, 1)
+          .unsqueeze(0);
     };
     const at::Tensor o = at::scaled_dot_product_attention(q_NHK.transpose(0, 1).unsqueeze(0),
                                                           with_kept_1HLK(kept_keys_, k_NHK),
@@ -141,7 +104,7 @@ class TorchTreeScorer final : public TreeScorer, private KeysAndValues {
     NextToken next;
     next.scale = config_.logit_scale();
     std::vector<std::int64_t> row_R;
-    for (const Wanted& wanted : wanted_) row_R.push_back(wanted.row);
+    for (const TreeWalk::Wanted& wanted : walk_.wanted()) row_R.push_back(wanted.row);
     network_.logits(context_NC, row_R, [&](Index first, const at::Tensor& z_RV) {
       const at::Tensor largest_R1 = z_RV.amax(1, /*keepdim=*/true);
       const at::Tensor sum_R =
@@ -152,24 +115,20 @@ class TorchTreeScorer final : public TreeScorer, private KeysAndValues {
                          static_cast<std::size_t>(config_.vocab)};
         next.largest = static_cast<const float*>(largest.data_ptr())[r];
         next.log_sum = static_cast<const double*>(log_sum.data_ptr())[r];
-        visit(wanted_[first + r].run, wanted_[first + r].token, next);
+        visit(walk_.wanted()[first + r].run, walk_.wanted()[first + r].token, next);
       }
     });
   }
 
   const ModelConfig config_;
   const TreeShape shape_;
+  TreeWalk walk_;
   InferenceNetwork network_;
   at::Tensor kept_keys_, kept_values_;  // [layers][context][H][K], by position
   Arena arena_ = Arena::measuring();
-  Index kept_ = 0;  // tokens of the path that earlier passes left and this one has not left yet
 
   // Of this pass.
-  Index past_ = 0;  // kept_ when it began
   std::vector<std::int64_t> token_N_;
-  std::vector<Span> spans_;
-  std::vector<Piece> path_;
-  std::vector<Wanted> wanted_;
   at::Tensor mask_11NL_, path_rows_, path_positions_;
 };
 

@@ -13,6 +13,7 @@
 #include "model/native/engine.h"
 #include "model/native/network.h"
 #include "model/native/products.h"
+#include "model/tree_walk.h"
 
 namespace ddl {
 
@@ -26,50 +27,34 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
  public:
   NativeTreeScorer(const Weights& weights, const TreeShape& shape, const Exec& ex)
       : config_(weights.config()),
-        N_(padded_rows(shape.batch_tokens)),
-        depths_(shape.depths),
+        shape_{padded_rows(shape.batch_tokens), shape.depths},
         threads_(ex.threads),
         C_(config_.width),
         H_(config_.heads),
         K_(config_.head_size()),
         V_(config_.vocab),
         network_(config_, matrices_of(weights.format())),
-        products_(weights) {
+        products_(weights),
+        walk_(config_, shape_) {
     arena_ = Arena::planned([this](Arena& arena) { plan(arena); });
     network_.bind(weights, nullptr);
     products_.bind(network_.numbers());
   }
 
   const ModelConfig& config() const override { return config_; }
-  TreeShape shape() const override { return {N_, depths_}; }
+  TreeShape shape() const override { return shape_; }
   const Arena& arena() const override { return arena_; }
 
   void run(std::span<const TreeRun> runs, Visit visit, const Exec& ex) override {
-    for (const TreeRun& run : runs) check_run(run, depths_, config_);
     DDL_CHECK(ex.threads <= threads_, "planned for {} threads, run with {}", threads_, ex.threads);
-    forget_pass();
-    kept_ = 0, pending_.clear();
-    for (Index r = 0; r < std::ssize(runs); ++r) {
-      const TreeRun& run = runs[r];
-      const Index total = std::ssize(run.tokens);
-      for (Index done = 0; done < total;) {
-        const Index count = std::min(total - done, N_ - used_);
-        enter(run, r, done, count);
-        done += count;
-        if (used_ == N_) pass(visit, ex);
-      }
-    }
-    if (used_ > 0) pass(visit, ex);
+    keys_.clear(), queries_.clear(), pending_.clear();
+    walk_.run(
+        runs, [&](std::span<const std::int32_t> tokens) { enter(tokens); }, [&] { pass(visit, ex); });
     head(visit, ex);
   }
 
  private:
-  // Of the path to the last token: a span of this pass, or part of one. What lies before the first is kept
-  // from earlier passes.
-  struct Piece {
-    Index span, row, position, count;
-    Index end() const { return position + count; }
-  };
+  using Piece = TreeWalk::Piece;
   // Keys of this pass's queries: rows of this pass, or of the kept path.
   struct Keys {
     bool kept;
@@ -78,83 +63,61 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
   struct Queries {
     Index row, count, first_keys, keys;
   };
-  struct Wanted {
-    Index row, run, token;
-  };
 
   T* kept_row(T* rows, Index layer, Index position) const {
     return rows + (layer * config_.context + position) * C_;
   }
 
   void plan(Arena& arena) {
-    const Index context = config_.context;
-    token_N_ = arena.take<std::int32_t>("tokens", N_);
-    position_N_ = arena.take<std::int32_t>("tokens", N_);
+    const Index N = shape_.batch_tokens, context = config_.context;
+    token_N_ = arena.take<std::int32_t>("tokens", N);
+    position_N_ = arena.take<std::int32_t>("tokens", N);
     kept_keys_ = arena.take<T>("keys and values of a path", config_.layers * context * C_);
     kept_values_ = arena.take<T>("keys and values of a path", config_.layers * context * C_);
-    k_NC_ = arena.take<T>("activations", N_ * C_);
+    k_NC_ = arena.take<T>("activations", N * C_);
     attention_scratch_ =
         arena.take<float>("attention scores", attention_paths_scratch(context, K_, threads_));
     wanted_RC_ = arena.take<T>("logits", kHeadRows * C_);
     logits_RV_ = arena.take<float>("logits", kHeadRows * V_);
-    products_.plan(arena, N_);
-    network_.plan(arena, {.tokens = N_, .positions = context, .slots = depths_, .threads = threads_});
+    products_.plan(arena, N);
+    network_.plan(arena, {.tokens = N, .positions = context, .slots = shape_.depths, .threads = threads_});
   }
 
-  // Adds tokens [done, done + count) of a run to this pass.
-  void enter(const TreeRun& run, Index r, Index done, Index count) {
-    const Index position = run.position + done;
-    while (!path_.empty() && path_.back().position >= position) path_.pop_back();
-    DDL_CHECK(path_.empty() ? position <= kept_ : path_.back().end() == position,
-              "a run at position {} does not follow the one before it", position);
-    if (path_.empty()) kept_ = position;
-
-    Span span{.slot = run.depth, .position = position, .count = count};
-    if (!path_.empty())
-      span.parent = path_.back().span;
-    else if (done == 0 && position > 0)
-      span.from = run.depth - 1;
-    path_.push_back({std::ssize(spans_), used_, position, count});
-    spans_.push_back(span);
-
-    for (Index begin = 0; begin < count; begin += kPathQueries) {
-      const Index queries = std::min(kPathQueries, count - begin), first = std::ssize(keys_);
-      if (kept_ > 0) keys_.push_back({true, 0, kept_});
-      for (const Piece& piece : path_) keys_.push_back({false, piece.row, piece.count});
+  // Tokens that are the last span of this pass now.
+  void enter(std::span<const std::int32_t> tokens) {
+    const Piece own = walk_.path().back();
+    for (Index begin = 0; begin < own.count; begin += kPathQueries) {
+      const Index queries = std::min(kPathQueries, own.count - begin), first = std::ssize(keys_);
+      if (walk_.kept() > 0) keys_.push_back({true, 0, walk_.kept()});
+      for (const Piece& piece : walk_.path()) keys_.push_back({false, piece.row, piece.count});
       keys_.back().count = begin + queries;
-      queries_.push_back({used_ + begin, queries, first, std::ssize(keys_) - first});
+      queries_.push_back({own.row + begin, queries, first, std::ssize(keys_) - first});
     }
-    for (Index i = 0; i < count; ++i) {
-      token_N_[used_ + i] = run.tokens[done + i];
-      position_N_[used_ + i] = static_cast<std::int32_t>(position + i);
-      if (done + i >= run.first_wanted) wanted_.push_back({used_ + i, r, done + i});
+    for (Index i = 0; i < own.count; ++i) {
+      token_N_[own.row + i] = tokens[i];
+      position_N_[own.row + i] = static_cast<std::int32_t>(own.position + i);
     }
-    used_ += count;
   }
 
   void pass(Visit visit, const Exec& ex) {
-    const T* context_NC = network_.forward(
-        token_N_,
-        {.tokens = Tokens::of(spans_), .products = &products_.get(), .past = this, .position_N = position_N_},
-        ex);
-    for (const Wanted& wanted : wanted_) {
+    const T* context_NC = network_.forward(token_N_,
+                                           {.tokens = Tokens::of(walk_.spans()),
+                                            .products = &products_.get(),
+                                            .past = this,
+                                            .position_N = position_N_},
+                                           ex);
+    for (const TreeWalk::Wanted& wanted : walk_.wanted()) {
       std::memcpy(wanted_RC_ + std::ssize(pending_) * C_, context_NC + wanted.row * C_,
                   static_cast<std::size_t>(C_) * sizeof(T));
       pending_.push_back(wanted);
       if (std::ssize(pending_) == kHeadRows) head(visit, ex);
     }
-    kept_ = path_.back().end();
-    forget_pass();
-  }
-
-  void forget_pass() {
-    used_ = 0;
-    path_.clear(), spans_.clear(), keys_.clear(), queries_.clear(), wanted_.clear();
+    keys_.clear(), queries_.clear();
   }
 
   void attend(Index layer, Attention<T>& attention, const Exec& ex) override {
     const PackedQkv<T> qkv = attention.qkv(layer);
-    attention.rotate(k_NC_, layer, 0, used_, ex);
+    attention.rotate(k_NC_, layer, 0, walk_.tokens(), ex);
     key_rows_.clear(), path_queries_.clear();
     for (const Keys& keys : keys_)
       if (keys.kept)
@@ -173,7 +136,7 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
   // The path to this pass's last token, for the next pass.
   void keep_path(Index layer, const PackedQkv<T>& qkv) {
     const std::size_t bytes = static_cast<std::size_t>(C_) * sizeof(T);
-    for (const Piece& piece : path_)
+    for (const Piece& piece : walk_.path())
       for (Index i = 0; i < piece.count; ++i) {
         const Index row = piece.row + i;
         std::memcpy(kept_row(kept_keys_, layer, piece.position + i), k_NC_ + row * C_, bytes);
@@ -202,19 +165,16 @@ class NativeTreeScorer final : public TreeScorer, private KeyValueStore<T> {
   }
 
   const ModelConfig config_;
-  const Index N_, depths_;
+  const TreeShape shape_;
   const int threads_;  // attention's scratch is planned for these
   const Index C_, H_, K_, V_;
   Network<T> network_;
   InferenceProducts<T, BlockProducts<T>> products_;
 
-  Index used_ = 0;  // tokens of this pass so far
-  Index kept_ = 0;  // tokens of the path that earlier passes left and this one has not left yet
-  std::vector<Piece> path_;
-  std::vector<Span> spans_;
-  std::vector<Keys> keys_;
+  TreeWalk walk_;
+  std::vector<Keys> keys_;  // of this pass
   std::vector<Queries> queries_;
-  std::vector<Wanted> wanted_, pending_;
+  std::vector<TreeWalk::Wanted> pending_;  // rows that wait for the head
   std::vector<KeyRows<T>> key_rows_;
   std::vector<PathQueries<T>> path_queries_;
 
