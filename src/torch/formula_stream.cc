@@ -29,11 +29,22 @@ namespace {
 
 constexpr double kOwnNormEps = 1e-5;  // of norms that belong to a rule
 
+// What a formula is made from.
+struct FormulaInputs {
+  const ModelConfig& config;
+  FlatParameters& parameters;
+  at::ScalarType activations;
+  EarlierTokens& earlier;
+};
+
 // What every formula has: parameters by name, the norm in front of each sublayer.
 class FormulaStream : public ResidualStream {
  public:
-  FormulaStream(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations)
-      : config_(config), parameters_(parameters), activations_(activations), S_(config.sublayers()) {}
+  explicit FormulaStream(const FormulaInputs& in)
+      : config_(in.config),
+        parameters_(in.parameters),
+        activations_(in.activations),
+        S_(in.config.sublayers()) {}
 
   at::Tensor start(const at::Tensor& x) override {
     begin(x);
@@ -72,27 +83,13 @@ class FormulaStream : public ResidualStream {
   const Index S_;
 };
 
-// How the rules of the fused pass write, X_d += coef_d h (fused_rule.h). A rule that is not here has no formula yet.
+// How a rule of the fused pass writes, X_d += coef_d h (fused_rule.h).
 enum class FusedWrite { kPlain, kNormalised, kAdditive, kDelta, kWriteOnly, kEraseAndWrite };
-std::optional<FusedWrite> fused_write(const std::string& rule) {
-  using enum FusedWrite;
-  static const std::map<std::string, FusedWrite> kWrites = {
-      {"baseline", kPlain},         {"norm-write", kNormalised}, {"ihc", kAdditive},
-      {"ddl-dv1", kDelta},          {"ddl-tc-noec", kDelta},     {"ddl-cc-noec", kDelta},
-      {"ddl-tc", kDelta},           {"ddl-cc", kDelta},          {"wo-dv1", kWriteOnly},
-      {"wo-tc", kWriteOnly},        {"wo-cc", kWriteOnly},       {"ddl-ew-dv1", kEraseAndWrite},
-      {"ddl-ew-cc", kEraseAndWrite}};
-  const auto found = kWrites.find(rule);
-  return found == kWrites.end() ? std::nullopt : std::optional(found->second);
-}
 
 class FusedFormula final : public FormulaStream {
  public:
-  FusedFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations,
-               FusedSpec spec, FusedWrite write, EarlierTokens& earlier)
-      : FormulaStream(config, parameters, activations),
-        write_(write),
-        parts_(config, std::move(spec), parameters, earlier) {}
+  FusedFormula(const FormulaInputs& in, FusedSpec spec, FusedWrite write)
+      : FormulaStream(in), write_(write), parts_(in.config, std::move(spec), in.parameters, in.earlier) {}
 
  private:
   void begin(const at::Tensor& x) override { X_ = parts_.expand(x); }
@@ -157,8 +154,7 @@ class HighwayFormula final : public FormulaStream {
 // x_in = sum_i alpha_i V_i, alpha = softmax(rho_i q . V_i); sources are outputs, or their sums over blocks.
 class DepthFormula final : public FormulaStream {
  public:
-  DepthFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations, Index block)
-      : FormulaStream(config, parameters, activations), block_(block) {}
+  DepthFormula(const FormulaInputs& in, Index block) : FormulaStream(in), block_(block) {}
 
  private:
   void begin(const at::Tensor& x) override { sources_ = {x}; }
@@ -183,8 +179,7 @@ class DepthFormula final : public FormulaStream {
 // X'_j = write_j h + sum_i mix_ij X_i, read by a mix; the readout sums the streams.
 class StreamsFormula : public FormulaStream {
  public:
-  StreamsFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations, Index D)
-      : FormulaStream(config, parameters, activations), D_(D) {}
+  StreamsFormula(const FormulaInputs& in, Index D) : FormulaStream(in), D_(D) {}
 
  protected:
   struct Mixing {
@@ -212,9 +207,8 @@ class StreamsFormula : public FormulaStream {
 
 class HyperFormula final : public StreamsFormula {
  public:
-  HyperFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations, Index D,
-               bool dynamic)
-      : StreamsFormula(config, parameters, activations, D), dynamic_(dynamic) {}
+  HyperFormula(const FormulaInputs& in, bool dynamic)
+      : StreamsFormula(in, in.config.rule<HyperOptions>().channels), dynamic_(dynamic) {}
 
  private:
   Mixing mixing(Index s, const at::Tensor& X) override {
@@ -234,16 +228,15 @@ class HyperFormula final : public StreamsFormula {
 
 class ManifoldFormula final : public StreamsFormula {
  public:
-  ManifoldFormula(const ModelConfig& config, FlatParameters& parameters, at::ScalarType activations)
-      : StreamsFormula(config, parameters, activations, kPermutedStreams) {
+  explicit ManifoldFormula(const FormulaInputs& in) : StreamsFormula(in, kPermutedStreams) {
     // [P, D, D]: permutation p takes stream p(j) to j.
-    at::Tensor all = at::zeros_like(parameters.values().narrow(0, 0, 1), at::kCPU)
+    at::Tensor all = at::zeros_like(in.parameters.values().narrow(0, 0, 1), at::kCPU)
                          .repeat({kPermutations * kPermutedStreams * kPermutedStreams});
     auto* one = static_cast<float*>(all.data_ptr());
     for (Index p = 0; p < kPermutations; ++p)
       for (Index j = 0; j < kPermutedStreams; ++j)
         one[(p * kPermutedStreams + PermutationMixer::permutations()[p][j]) * kPermutedStreams + j] = 1;
-    permutations_ = all.view({kPermutations, kPermutedStreams * kPermutedStreams}).to(parameters.device());
+    permutations_ = all.view({kPermutations, kPermutedStreams * kPermutedStreams}).to(in.parameters.device());
   }
 
  private:
@@ -263,38 +256,62 @@ class ManifoldFormula final : public StreamsFormula {
   at::Tensor permutations_;
 };
 
-Index whole_option(const ModelConfig& config, const std::string& key) {
-  ModelConfig copy = config;
-  Options options;
-  copy.describe(options);
-  for (const Options::Option& option : options.list())
-    if (option.key() == key) return std::stoll(option.value());
-  DDL_CHECK(false, "{} has no {}", config.residual(), key);
-  return 0;
+// Null where a rule that is not of the fused pass has taken the name.
+using MakeFormula = std::function<std::unique_ptr<ResidualStream>(const FormulaInputs&)>;
+MakeFormula fused_formula(FusedWrite write) {
+  return [write](const FormulaInputs& in) -> std::unique_ptr<ResidualStream> {
+    std::optional<FusedSpec> spec = fused_spec(in.config);
+    if (!spec) return nullptr;
+    return std::make_unique<FusedFormula>(in, std::move(*spec), write);
+  };
+}
+template <class Formula, class... Choice>
+MakeFormula formula_of(Choice... choice) {
+  return [=](const FormulaInputs& in) { return std::make_unique<Formula>(in, choice...); };
+}
+
+// The formula of each rule; a rule that is not here has none yet.
+const std::map<std::string, MakeFormula>& formulas() {
+  using enum FusedWrite;
+  static const std::map<std::string, MakeFormula> kFormulas = {
+      {"baseline", fused_formula(kPlain)},
+      {"norm-write", fused_formula(kNormalised)},
+      {"ihc", fused_formula(kAdditive)},
+      {"ddl-dv1", fused_formula(kDelta)},
+      {"ddl-tc-noec", fused_formula(kDelta)},
+      {"ddl-cc-noec", fused_formula(kDelta)},
+      {"ddl-tc", fused_formula(kDelta)},
+      {"ddl-cc", fused_formula(kDelta)},
+      {"wo-dv1", fused_formula(kWriteOnly)},
+      {"wo-tc", fused_formula(kWriteOnly)},
+      {"wo-cc", fused_formula(kWriteOnly)},
+      {"ddl-ew-dv1", fused_formula(kEraseAndWrite)},
+      {"ddl-ew-cc", fused_formula(kEraseAndWrite)},
+      {"decay-x0", formula_of<DecayFormula>()},
+      {"highway", formula_of<HighwayFormula>()},
+      {"attnres", formula_of<DepthFormula>(1)},
+      {"attnres-block",
+       [](const FormulaInputs& in) {
+         return std::make_unique<DepthFormula>(in, in.config.rule<DepthBlockOptions>().block_size);
+       }},
+      {"hc", formula_of<HyperFormula>(true)},
+      {"hc-static", formula_of<HyperFormula>(false)},
+      {"mhc", formula_of<ManifoldFormula>()}};
+  return kFormulas;
 }
 
 }  // namespace
 
 std::unique_ptr<ResidualStream> make_formula_stream(const ModelConfig& config, FlatParameters& parameters,
                                                     at::ScalarType activations, EarlierTokens& earlier) {
-  const std::string& rule = config.residual();
-  if (rule == "decay-x0") return std::make_unique<DecayFormula>(config, parameters, activations);
-  if (rule == "highway") return std::make_unique<HighwayFormula>(config, parameters, activations);
-  if (rule == "attnres") return std::make_unique<DepthFormula>(config, parameters, activations, 1);
-  if (rule == "attnres-block")
-    return std::make_unique<DepthFormula>(config, parameters, activations,
-                                          whole_option(config, "model.block_size"));
-  if (rule == "hc" || rule == "hc-static")
-    return std::make_unique<HyperFormula>(config, parameters, activations,
-                                          whole_option(config, "model.channels"), rule == "hc");
-  if (rule == "mhc") return std::make_unique<ManifoldFormula>(config, parameters, activations);
-  const std::optional<FusedWrite> write = fused_write(rule);
-  const std::optional<FusedSpec> spec = fused_spec(config);
-  if (!write || !spec)
+  const auto formula = formulas().find(config.residual());
+  std::unique_ptr<ResidualStream> stream;
+  if (formula != formulas().end()) stream = formula->second({config, parameters, activations, earlier});
+  if (!stream)
     throw UserError(
         "nobody has written the formula of {} for GPUs (src/torch/formula_stream.cc); --device cpu trains it",
-        rule);
-  return std::make_unique<FusedFormula>(config, parameters, activations, *spec, *write, earlier);
+        config.residual());
+  return stream;
 }
 
 }  // namespace ddl

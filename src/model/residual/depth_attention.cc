@@ -30,15 +30,12 @@
 #include "ref/depth_ops.h"
 
 namespace ddl {
-namespace {
 
-struct DepthBlockOptions final : OptionSetOf<DepthBlockOptions> {
-  Index block_size = 2;
-  void describe(Options& o) override {
-    o.add("model.block_size", block_size, "sublayers whose outputs are summed into one source")
-        .range(1, 2000);
-  }
-};
+void DepthBlockOptions::describe(Options& o) {
+  o.add("model.block_size", block_size, "sublayers whose outputs are summed into one source").range(1, 2000);
+}
+
+namespace {
 
 Index checked_block_size(const ModelConfig& config) {
   const Index size = config.rule<DepthBlockOptions>().block_size, S = config.sublayers();

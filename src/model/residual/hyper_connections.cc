@@ -18,16 +18,14 @@
 #include "model/residual/streams_rule.h"
 
 namespace ddl {
+
+void HyperOptions::describe(Options& o) {
+  o.add("model.channels", channels, "parallel streams of the state").range(2, kMaxStreams);
+}
+
 namespace {
 
 constexpr double kHyperScale = 0.01;  // ea, eb
-
-struct HyperOptions final : OptionSetOf<HyperOptions> {
-  Index channels = 4;
-  void describe(Options& o) override {
-    o.add("model.channels", channels, "parallel streams of the state").range(2, kMaxStreams);
-  }
-};
 
 Index streams_of(const ModelConfig& config) { return config.rule<HyperOptions>().channels; }
 

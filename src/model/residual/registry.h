@@ -29,7 +29,8 @@ using MakeOracle = std::function<std::unique_ptr<ref::Rule<Num>>(const ModelConf
 struct RuleEntry {
   std::string name, summary;
   std::optional<PaperCost> paper = {};
-  // The rule's own options at their defaults, under keys "model.*". Only this rule's files look into them.
+  // The rule's own options at their defaults, under keys "model.*". Only the rule and its formula for torch look
+  // into them.
   OptionSetPtr options = OptionSetPtr(NoOptions());
   MakeRule<float> make_f32 = {};
   MakeRule<bf16> make_bf16 = {};

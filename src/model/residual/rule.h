@@ -1,5 +1,6 @@
 // The residual rule: everything that differs between a plain Transformer and a delta Transformer is behind
-// this class, and no other folder asks which rule it is.
+// this class. No other folder computes by the rule's name, but for src/torch/formula_stream.cc: its one table has the
+// formulas that GPUs run.
 //
 // A network of S sublayers (attention, MLP, attention, ...) runs as
 //     start                    the embedding becomes the state;  read: context_0 = RMSNorm(x_in)

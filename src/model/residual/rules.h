@@ -1,4 +1,4 @@
-// The built-in rules, and the options that the delta family shares.
+// The built-in rules, and those of their options that other files read, too.
 #pragma once
 
 #include <array>
@@ -62,6 +62,18 @@ struct DeltaOptions final : OptionSetOf<DeltaOptions> {
  private:
   Expand expand_;
   Read read_;
+};
+
+// Of hc and hc-static.
+struct HyperOptions final : OptionSetOf<HyperOptions> {
+  Index channels = 4;
+  void describe(Options& options) override;
+};
+
+// Of attnres-block.
+struct DepthBlockOptions final : OptionSetOf<DepthBlockOptions> {
+  Index block_size = 2;
+  void describe(Options& options) override;
 };
 
 // The options of an expanded state and of the embedding convolution, for rules that have them.
