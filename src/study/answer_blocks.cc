@@ -26,7 +26,7 @@ void add_answers(ReportDocument& document, const Study& study, const Records& re
       without_pairs.push_back(question);
       continue;
     }
-    std::string detail = fmt::format("{} pairs", answer.differences.size());
+    std::string detail;
     if (answer.decision.look > 0) {
       detail = fmt::format("{} pairs, p = {:.2g}", answer.decision.pairs, answer.decision.p);
       if (answer.question.primary && answer.ended())

@@ -270,7 +270,7 @@ const ddlCharts = (() => {
 
   // Names to the left of the plot and words to its right; on a narrow screen both above it.
   function rowLayout(width, names, words) {
-    const nameWidth = Math.min(width * 0.34, 12 + Math.max(0, ...names.map((n) => widthOf(n))));
+    const nameWidth = Math.min(width * 0.45, 12 + Math.max(0, ...names.map((n) => widthOf(n))));
     const wordWidth = 16 + Math.max(0, ...words.map((w) => widthOf(w)));
     const narrow = width - nameWidth - wordWidth < 220;
     return narrow ? { narrow, left: 10, right: width - 10, rowHeight: 48, nameWidth: width - wordWidth }
