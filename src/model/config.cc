@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -42,7 +43,10 @@ void ModelConfig::describe(Options& o) {
       .range(0, 1);
   o.add("model.mup", mup, "scale logits and hidden learning rates by base_width / width");
   o.add("model.base_width", base_width, "the width at which mup changes nothing").range(1, 1 << 20);
-  o.add("model.embedding_std", embedding_std, "standard deviation of the embedding at the start")
+  o.add("model.embedding_std", embedding_std,
+        "standard deviation of the embedding at the start; 0 means 0.02, below width 768 (with mup: base "
+        "width) "
+        "0.02 sqrt(768 / width)")
       .range(0, 10)
       .changes(Options::Changes::kStart);
   o.add("model.hidden_std_factor", hidden_std_factor, "hidden weights start at factor / sqrt(width)")
@@ -81,6 +85,14 @@ void ModelConfig::check() const {
         "model.width {} / model.heads {} gives heads of {} features; rotary positions need an even number",
         width, heads, head_size());
   if (mlp_width() < 1) throw UserError("model.width {} gives an MLP of width 0; set model.mlp", width);
+}
+
+// The paper's deviation is 0.02, at widths of 768 and more. A narrower model would have shorter embeddings, which
+// the first writes hide (docs/results/study-1.md), and, as the head shares the matrix, smaller logits. So it has
+// the length of the paper's small model, 0.02 sqrt(768). With muP the deviation is that of the base width.
+double ModelConfig::embedding_start_std() const {
+  if (embedding_std > 0) return embedding_std;
+  return 0.02 * std::sqrt(std::max(1.0, 768 / static_cast<double>(mup ? base_width : width)));
 }
 
 double ModelConfig::hidden_std() const { return hidden_std_factor / std::sqrt(static_cast<double>(width)); }

@@ -35,7 +35,7 @@ struct ModelConfig {
 
   bool mup = false;
   Index base_width = 1024;
-  double embedding_std = 0.02;
+  double embedding_std = 0;  // 0: embedding_start_std() chooses
   double hidden_std_factor = 0.5;
   double output_std_factor = 1;
 
@@ -71,6 +71,7 @@ struct ModelConfig {
   Index qkv_width() const { return 3 * width; }            // of rows [q | k | v]
   Index gate_up_width() const { return 2 * mlp_width(); }  // of the MLP's rows [a | b]
   Index sublayers() const { return 2 * layers; }
+  double embedding_start_std() const;
   double hidden_std() const;  // of hidden weights at the start
   // Of the sublayers' output projections: falls with depth, and the rule has a say
   double output_std() const;

@@ -189,7 +189,7 @@ class ReleasedConfig {
   void read_arithmetic() {
     c_.rope_base = number("rope_base", c_.rope_base);
     c_.norm_eps = number("rms_norm_eps", kReleasedNormEps);
-    c_.embedding_std = number("embedding_init_std", c_.embedding_std);
+    c_.embedding_std = number("embedding_init_std", 0.02);
     c_.hidden_std_factor = number("hidden_init_std_factor", c_.hidden_std_factor);
     // Older code reads "mup", newer code "parameterization".
     c_.mup = flag("mup", false);

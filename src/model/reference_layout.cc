@@ -60,7 +60,7 @@ Json reference_config(const ModelConfig& c, Index D, bool embedding_conv, Index 
          {"rope_ratio", 1.0},
          {"rope_base", c.rope_base},
          {"rms_norm_eps", c.norm_eps},
-         {"embedding_init_std", c.embedding_std},
+         {"embedding_init_std", c.embedding_start_std()},
          {"hidden_init_std_factor", c.hidden_std_factor},
          {"mup", c.mup},
          {"hidden_size_base", c.base_width}};

@@ -204,7 +204,7 @@ double distance(TrainableModel& model, TrainableModel& truth) {
 // rounding those alone shows a third of the whole (sqrt 2/18). Twice as much for chance.
 TEST_P(EveryRule, Bf16IsWithinItsRounding) {
   ModelConfig m = model_config({.residual = GetParam()});
-  m.width = 64, m.heads = 2, m.mlp = 0, m.vocab = 50, m.context = 40;
+  m.width = 64, m.heads = 2, m.mlp = 0, m.vocab = 50, m.context = 40, m.embedding_std = 0.02;
   const Exec ex{.threads = 2};
   const auto x = tokens(80, 1, 50);
   auto y = tokens(80, 2, 50);

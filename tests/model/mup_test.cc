@@ -109,5 +109,30 @@ TEST(Mup, DriftIsSeenWithoutTheScaling) {
   EXPECT_GT(weights(512), 2 * weights(64));
 }
 
+// As long as in the paper's small model, whose deviation at width 768 is 0.02; the paper's deviation above that; the base
+// width's with muP, under which nothing may change with the width.
+TEST(Embedding, NarrowOnesAreAsLongAsThePapers) {
+  const auto drawn = [](Index width, bool mup, Index base_width, double asked) {
+    ModelConfig m = model_config({});
+    m.width = width, m.heads = 1, m.vocab = 4000, m.mup = mup, m.base_width = base_width;
+    m.embedding_std = asked;
+    const auto model = trainable(m, {1, 2});
+    const auto table = param_table(m);
+    const Param& p = table.list().front();
+    EXPECT_EQ(p.name, "transformer.wte.weight");
+    double squares = 0;
+    for (const float v : model->weights().values().subspan(static_cast<std::size_t>(p.offset),
+                                                           static_cast<std::size_t>(p.count)))
+      squares += double{v} * v;
+    return std::sqrt(squares / static_cast<double>(p.count));
+  };
+  EXPECT_NEAR(drawn(48, false, 1024, 0), 0.08, 0.001);
+  EXPECT_NEAR(drawn(768, false, 1024, 0), 0.02, 0.0002);
+  EXPECT_NEAR(drawn(1024, false, 1024, 0), 0.02, 0.0002);
+  EXPECT_NEAR(drawn(48, true, 1024, 0), 0.02, 0.0002);
+  EXPECT_NEAR(drawn(96, true, 48, 0), 0.08, 0.001);
+  EXPECT_NEAR(drawn(48, false, 1024, 0.5), 0.5, 0.005);
+}
+
 }  // namespace
 }  // namespace ddl

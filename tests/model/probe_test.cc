@@ -248,7 +248,7 @@ TEST(Interventions, OfGatesTargetsAndReadoutsHaveTheOraclesLoss) {
 }
 
 TEST(Probe, LogitsAreThoseOfTheLoss) {
-  for (const char* precision : {"f32", "bf16"}) {
+  for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
     ModelConfig config = model_config({.mup = true});
     config.precision = precision;
     const Weights weights = scrambled_weights(config);
@@ -260,7 +260,7 @@ TEST(Probe, LogitsAreThoseOfTheLoss) {
       const std::vector<float> z_V = probe->logits(n, Exec{});
       double sum = 0;
       for (const float z : z_V) sum += std::exp(double{z});
-      EXPECT_NEAR(std::log(sum) - double{z_V[y[n]]}, double{loss_N[n]}, 1e-5) << precision << " " << n;
+      EXPECT_NEAR(std::log(sum) - double{z_V[y[n]]}, double{loss_N[n]}, 1e-5) << config.numbers() << " " << n;
     }
   }
 }

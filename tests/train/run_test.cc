@@ -330,9 +330,11 @@ void ruin(const std::string& run_folder, const std::string& data, const std::str
   const Dataset dataset = Dataset::open(data, kOneThread);
   Trainer trainer(config, dataset, kOneThread);
   load_checkpoint(run_folder + "/checkpoints/" + name, trainer);
+  const float ruin =
+      2e18f / static_cast<float>(config.model.embedding_start_std());  // more, and squares overflow
   for (const Param& p : trainer.model().weights().table().list())
     if (p.name == "transformer.wte.weight")
-      for (Index i = p.offset; i < p.offset + p.count; ++i) trainer.model().weights().values()[i] *= 1e20f;
+      for (Index i = p.offset; i < p.offset + p.count; ++i) trainer.model().weights().values()[i] *= ruin;
   trainer.model().upload(kOneThread);
   CheckpointSaver saver(run_folder + "/checkpoints", trainer, fixed_files(config.model, dataset),
                         Json::object());

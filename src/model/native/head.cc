@@ -21,7 +21,7 @@ Head<T>::Head(const ModelConfig& config) : config_(config), C_(config.width), V_
 
 template <class T>
 void Head<T>::add_params(ParamTable& table) {
-  wte_ = table.add_embedding("transformer.wte.weight", V_, C_, Init::normal(config_.embedding_std));
+  wte_ = table.add_embedding("transformer.wte.weight", V_, C_, Init::normal(config_.embedding_start_std()));
 }
 
 template <class T>
