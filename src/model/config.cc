@@ -87,9 +87,10 @@ void ModelConfig::check() const {
   if (mlp_width() < 1) throw UserError("model.width {} gives an MLP of width 0; set model.mlp", width);
 }
 
-// The paper's deviation is 0.02, at widths of 768 and more. A narrower model would have shorter embeddings, which
-// the first writes hide (docs/results/study-1.md), and, as the head shares the matrix, smaller logits. So it has
-// the length of the paper's small model, 0.02 sqrt(768). With muP the deviation is that of the base width.
+// The paper's deviation is 0.02, at widths of 768 and more. Narrow models learn better with a larger one, the
+// additive baseline above all (docs/results/study-1.md). This one gives embeddings, and with them the first logits
+// (the head shares the matrix), the length that they have in the paper's small model. With muP, under which
+// nothing may change with the width, the deviation is that of the base width.
 double ModelConfig::embedding_start_std() const {
   if (embedding_std > 0) return embedding_std;
   return 0.02 * std::sqrt(std::max(1.0, 768 / static_cast<double>(mup ? base_width : width)));

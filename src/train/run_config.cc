@@ -146,6 +146,7 @@ void resolve_with_data(RunConfig& config, const Dataset& data, const Exec& ex) {
   if (config.model.vocab == 0)
     config.model.vocab =
         round_up(data.vocab_size() > 0 ? data.vocab_size() : preset("small").vocab, kVocabMultiple);
+  config.model.embedding_std = config.model.embedding_start_std();
   if (data.vocab_size() > config.model.vocab)
     throw UserError(
         "model.vocab is {}, but {} has a vocabulary of {}; leave model.vocab out to take the data's",

@@ -738,7 +738,7 @@ class DeepDeltaPreTrainedModel(PreTrainedModel):
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            width = options["base_width"] if options["mup"] else self.config.hidden_size
+            width = options["base_width"] if options.get("mup") else self.config.hidden_size
             longer = math.sqrt(max(1, 768 / width))
             nn.init.normal_(module.weight, std=options.get("embedding_std", 0) or 0.02 * longer)
         elif isinstance(module, RMSNorm):
