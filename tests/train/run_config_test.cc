@@ -55,6 +55,18 @@ TEST(RunConfig, TakesTheVocabularyFromTheData) {
   EXPECT_TRUE(contains(message_of<UserError>([&] { resolve_with_data(c, data, kOneThread); }), "10000"));
 }
 
+// A stored configuration means the same numbers whatever the default will be.
+TEST(RunConfig, NamesTheDeviationOfTheEmbedding) {
+  const TestFolder folder;
+  const Dataset data = Dataset::open(make_data(folder), kOneThread);
+  RunConfig config = load_run_config({"", "", "", {"model.width=48", "model.heads=2"}});
+  resolve_with_data(config, data, kOneThread);
+  EXPECT_DOUBLE_EQ(config.model.embedding_std, 0.08);
+  config = load_run_config({"", "", "", {"model.embedding_std=0.5"}});
+  resolve_with_data(config, data, kOneThread);
+  EXPECT_EQ(config.model.embedding_std, 0.5);
+}
+
 TEST(RunConfig, EveryConfigurationFileIsValid) {
   Index files = 0, paper = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(DDL_CONFIGS)) {
