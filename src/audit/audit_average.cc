@@ -40,7 +40,8 @@ Json merge(const Values& values, const Combine& combine) {
   if (all(values, &Json::is_object)) {
     Json merged = Json::object();
     for (const auto& [key, value] : first.items())
-      if (std::all_of(values.begin(), values.end(), [&](const Json* each) { return each->contains(key); }))
+      if (std::all_of(values.begin(), values.end(),
+                      [&key = key](const Json* each) { return each->contains(key); }))
         merged[key] = merge(at(values, key), combine);
     return merged;
   }
